@@ -15,7 +15,7 @@ pub struct Reason {
 pub struct PositionInfo {
     #[schema(example = "3-0")]
     pub region: String,
-    pub sequence: i64,
+    pub position: i64,
 }
 
 /// The running dataflow of one view or sink.
@@ -29,47 +29,60 @@ pub struct JobInfo {
     /// `creating`, `backfilling`, `running`, `degraded`, `paused`, `quarantined`, `stopped`.
     pub state: String,
     pub reason: Option<Reason>,
+    /// Newest epoch that readers see.
     pub committed_epoch: u64,
     pub positions: Vec<PositionInfo>,
     pub restarts: u64,
-    pub last_error: Option<String>,
+    pub last_error: Option<Reason>,
+    /// Rows per second of backfill scans; `null` = unlimited.
+    pub rate_limit: Option<u64>,
+    /// When the job first covered its whole input.
+    pub finish_epoch: Option<u64>,
     pub backfills: Vec<BackfillInfo>,
-    /// The last checkpoints, newest last.
+    /// The newest checkpoints, newest last.
     pub checkpoints: Vec<CheckpointInfo>,
 }
 
-/// The first pass over one input region.
+/// The pass over one input region.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BackfillInfo {
     pub job: u64,
     pub name: String,
     pub input: u16,
     pub region: String,
+    /// Counts from 1; each sweep over net changes is one more.
     pub pass: u32,
+    /// `follow`, `fixed` or `live`.
     pub policy: String,
+    /// `waiting`, `scanning` or `finished`.
     pub state: String,
     pub rows: u64,
     pub scanned: u64,
     /// Estimated rows of the whole pass.
     pub total: u64,
-    /// 0 to 1.
+    /// 0 to 1; at most 0.999 before the end.
     pub fraction: f64,
     pub rows_per_second: f64,
     pub eta_seconds: Option<f64>,
     pub rate_limit: Option<u64>,
-    /// Who paused it; empty = it runs.
+    /// `user`, `limit`, `budget`; empty = it runs.
     pub paused: Vec<String>,
-    /// Epoch in which it was done.
     pub finish_epoch: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+/// One checkpoint of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CheckpointInfo {
     pub epoch: u64,
     /// `ok`, `light`, `aborted`, `unknown`, `fenced`.
     pub outcome: String,
-    pub duration_ms: u64,
-    pub rows: u64,
+    pub collect_ms: u64,
+    pub commit_ms: u64,
+    pub apply_ms: u64,
+    pub view_rows: u64,
+    pub state_rows: u64,
+    pub derived_records: u64,
+    pub bytes: u64,
 }
 
 /// Body of `PATCH /v1/backfills/{job}`; what is absent stays as it is.
