@@ -164,7 +164,9 @@ impl IntoResponse for ApiError {
         };
         let mut response = (status, Json(self.body())).into_response();
         if let Some(after) = retry_after {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after.as_millis().div_ceil(1000).max(1) as u64));
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(after.as_millis().div_ceil(1000).max(1) as u64));
         }
         response
     }

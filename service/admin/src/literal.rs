@@ -6,18 +6,18 @@ use serde_json::{Value, value::RawValue};
 use crate::error::ApiError;
 
 /// `"name"` with quotes doubled.
-pub fn identifier(name: &str) -> String {
+pub(crate) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// `'text'` with quotes doubled. PostgreSQL's standard strings: a backslash is a backslash.
-pub fn text(value: &str) -> String {
+pub(crate) fn text(value: &str) -> String {
     format!("'{}'", value.replace('\'', "''"))
 }
 
 /// A JSON value, as it was written, for a column of `sql_type`. Always a cast from text, so that decimals keep their digits and one column's literals
 /// have one type.
-pub fn typed(value: &RawValue, sql_type: &SqlType) -> Result<String, ApiError> {
+pub(crate) fn typed(value: &RawValue, sql_type: &SqlType) -> Result<String, ApiError> {
     let cast = cast_type(sql_type).ok_or_else(|| {
         ApiError::invalid("TYPE_UNSUPPORTED", format!("rows of type {sql_type} cannot be inserted here; use INSERT"))
     })?;
@@ -55,7 +55,7 @@ fn untyped(value: &Value) -> Result<String, ApiError> {
 }
 
 /// Puts `params` in place of `$1`, `$2`, .. outside of strings, quoted names, dollar-quoted text and comments.
-pub fn bind(query: &str, params: &[Value]) -> Result<String, ApiError> {
+pub(crate) fn bind(query: &str, params: &[Value]) -> Result<String, ApiError> {
     if params.is_empty() {
         return Ok(query.to_owned());
     }
@@ -73,7 +73,11 @@ pub fn bind(query: &str, params: &[Value]) -> Result<String, ApiError> {
                 let digits = rest[1..].bytes().take_while(u8::is_ascii_digit).count();
                 let number: usize = rest[1..=digits].parse().unwrap_or(usize::MAX);
                 let value = number.checked_sub(1).and_then(|i| params.get(i)).ok_or_else(|| {
-                    ApiError::invalid("PARAM_MISSING", format!("parameter ${number} is not in params, which has {}", params.len())).sql()
+                    ApiError::invalid(
+                        "PARAM_MISSING",
+                        format!("parameter ${number} is not in params, which has {}", params.len()),
+                    )
+                    .sql()
                 })?;
                 out.push_str(&untyped(value)?);
                 rest = &rest[1 + digits..];
@@ -133,7 +137,18 @@ mod tests {
     fn parameters_are_bound_outside_of_quotes_and_comments_only() {
         let params = [json!("it's"), json!(-5), json!(null)];
         assert_eq!(bind("SELECT $1, 1 -$2, $3", &params).unwrap(), "SELECT 'it''s', 1 -(-5), NULL");
-        for untouched in ["'$1'", "'it''s $1'", "\"$1\"", "-- $1\n", "/* /* $1 */ $1 */", "$$ $1 $$", "$a$ $1 $a$", "'$1", "/* $1", "$x"] {
+        for untouched in [
+            "'$1'",
+            "'it''s $1'",
+            "\"$1\"",
+            "-- $1\n",
+            "/* /* $1 */ $1 */",
+            "$$ $1 $$",
+            "$a$ $1 $a$",
+            "'$1",
+            "/* $1",
+            "$x",
+        ] {
             assert_eq!(bind(untouched, &params).unwrap(), untouched);
         }
         assert_eq!(bind("$1--$1\n$1", &[json!(1)]).unwrap(), "(1)--$1\n(1)");

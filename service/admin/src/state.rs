@@ -29,7 +29,12 @@ pub struct AdminConfig {
 
 impl Default for AdminConfig {
     fn default() -> Self {
-        Self { max_body_bytes: 16 << 20, max_requests: 256, request_timeout: Duration::from_secs(300), max_rows: 10_000 }
+        Self {
+            max_body_bytes: 16 << 20,
+            max_requests: 256,
+            request_timeout: Duration::from_secs(300),
+            max_rows: 10_000,
+        }
     }
 }
 
@@ -86,7 +91,11 @@ impl AdminState {
     ) -> Result<T, ApiError> {
         match self.deps.tasks.io(name, work).await {
             Ok(Some(result)) => result,
-            Ok(None) => Err(ApiError::new(millstream_types::ErrorKind::Internal, "INTERNAL", format!("{name} panicked, see the log"))),
+            Ok(None) => Err(ApiError::new(
+                millstream_types::ErrorKind::Internal,
+                "INTERNAL",
+                format!("{name} panicked, see the log"),
+            )),
             Err(e) => Err(ApiError::internal(name, e)),
         }
     }

@@ -49,7 +49,9 @@ impl Format {
         }
         Err(ApiError::invalid(
             "ACCEPT_UNSUPPORTED",
-            format!("cannot answer {accept:?}; use application/json, application/x-ndjson, text/csv or application/vnd.apache.arrow.stream"),
+            format!(
+                "cannot answer {accept:?}; use application/json, application/x-ndjson, text/csv or application/vnd.apache.arrow.stream"
+            ),
         ))
     }
 
@@ -114,7 +116,9 @@ fn single(results: Vec<StatementOutput>) -> Result<(SchemaRef, Vec<RecordBatch>)
     if with_rows > 1 {
         return Err(ApiError::invalid(
             "ONE_RESULT_ONLY",
-            format!("this format holds one result, the statements gave {with_rows}; send them one by one or accept application/json"),
+            format!(
+                "this format holds one result, the statements gave {with_rows}; send them one by one or accept application/json"
+            ),
         ));
     }
     let wanted = |r: &StatementOutput| with_rows == 0 || matches!(r, StatementOutput::Rows { .. });

@@ -4,8 +4,8 @@ use std::{fmt::Write as _, sync::Arc};
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
-        ListArray, MapArray, StringArray, StructArray,
+        Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float32Array, Float64Array, Int16Array, Int32Array,
+        Int64Array, ListArray, MapArray, StringArray, StructArray,
     },
     compute::cast,
     datatypes::DataType,
@@ -201,7 +201,13 @@ fn float(out: &mut String, value: f64, shown: impl std::fmt::Display) {
     }
 }
 
-fn joined<T>(out: &mut String, open: char, close: char, items: impl Iterator<Item = T>, mut write: impl FnMut(&mut String, T)) {
+fn joined<T>(
+    out: &mut String,
+    open: char,
+    close: char,
+    items: impl Iterator<Item = T>,
+    mut write: impl FnMut(&mut String, T),
+) {
     out.push(open);
     for (i, item) in items.enumerate() {
         if i > 0 {

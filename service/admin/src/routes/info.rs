@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::{health::Phase, ports::ObjectKind, state::AdminState};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Info {
+pub(crate) struct Info {
     pub version: String,
     pub commit: String,
     pub replica: String,

@@ -35,7 +35,10 @@ pub(crate) async fn tables(State(state): State<AdminState>) -> Json<Vec<ObjectIn
 /// One table.
 #[utoipa::path(get, path = "/v1/tables/{table}", tag = "tables", params(("table" = String, Path)),
     responses((status = 200, body = ObjectInfo), (status = 404, body = ErrorBody)))]
-pub(crate) async fn table(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<ObjectInfo>, ApiError> {
+pub(crate) async fn table(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<ObjectInfo>, ApiError> {
     state.one(ObjectKind::Table, &name)
 }
 
@@ -48,7 +51,10 @@ pub(crate) async fn views(State(state): State<AdminState>) -> Json<Vec<ObjectInf
 /// One view with its job.
 #[utoipa::path(get, path = "/v1/views/{view}", tag = "views", params(("view" = String, Path)),
     responses((status = 200, body = ObjectInfo), (status = 404, body = ErrorBody)))]
-pub(crate) async fn view(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<ObjectInfo>, ApiError> {
+pub(crate) async fn view(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<ObjectInfo>, ApiError> {
     state.one(ObjectKind::View, &name)
 }
 
@@ -61,6 +67,9 @@ pub(crate) async fn sinks(State(state): State<AdminState>) -> Json<Vec<ObjectInf
 /// One sink with its job.
 #[utoipa::path(get, path = "/v1/sinks/{sink}", tag = "sinks", params(("sink" = String, Path)),
     responses((status = 200, body = ObjectInfo), (status = 404, body = ErrorBody)))]
-pub(crate) async fn sink(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<ObjectInfo>, ApiError> {
+pub(crate) async fn sink(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<ObjectInfo>, ApiError> {
     state.one(ObjectKind::Sink, &name)
 }

@@ -7,7 +7,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use crate::{error::ApiError, health::{Health, ReadyBody}, metrics::AdminMetrics};
+use crate::{
+    error::ApiError,
+    health::{Health, ReadyBody},
+    metrics::AdminMetrics,
+};
 
 #[derive(Debug, Clone)]
 pub(crate) struct ProbeState {

@@ -43,7 +43,10 @@ impl AdminState {
 /// State of each region of a table.
 #[utoipa::path(get, path = "/v1/tables/{table}/regions", tag = "tables", params(("table" = String, Path)),
     responses((status = 200, body = Vec<RegionInfo>), (status = 404, body = ErrorBody)))]
-pub(crate) async fn regions(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<Vec<RegionInfo>>, ApiError> {
+pub(crate) async fn regions(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<RegionInfo>>, ApiError> {
     Ok(Json(state.statuses(ObjectKind::Table, &name)?.iter().map(RegionInfo::from).collect()))
 }
 
@@ -60,28 +63,40 @@ pub(crate) async fn view_regions(
 /// All SSTs of a table.
 #[utoipa::path(get, path = "/v1/tables/{table}/files", tag = "tables", params(("table" = String, Path)),
     responses((status = 200, body = Vec<FileInfo>), (status = 404, body = ErrorBody)))]
-pub(crate) async fn files(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<Vec<FileInfo>>, ApiError> {
+pub(crate) async fn files(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<FileInfo>>, ApiError> {
     Ok(Json(state.statuses(ObjectKind::Table, &name)?.iter().flat_map(FileInfo::of).collect()))
 }
 
 /// All SSTs of a view.
 #[utoipa::path(get, path = "/v1/views/{view}/files", tag = "views", params(("view" = String, Path)),
     responses((status = 200, body = Vec<FileInfo>), (status = 404, body = ErrorBody)))]
-pub(crate) async fn view_files(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<Vec<FileInfo>>, ApiError> {
+pub(crate) async fn view_files(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<FileInfo>>, ApiError> {
     Ok(Json(state.statuses(ObjectKind::View, &name)?.iter().flat_map(FileInfo::of).collect()))
 }
 
 /// Where each region is logged, its lag and its headroom before retention.
 #[utoipa::path(get, path = "/v1/tables/{table}/wal", tag = "tables", params(("table" = String, Path)),
     responses((status = 200, body = Vec<WalInfo>), (status = 404, body = ErrorBody)))]
-pub(crate) async fn wal(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<Vec<WalInfo>>, ApiError> {
+pub(crate) async fn wal(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<WalInfo>>, ApiError> {
     Ok(Json(state.statuses(ObjectKind::Table, &name)?.iter().map(WalInfo::from).collect()))
 }
 
 /// The newest records that no row was made of, oldest first. Held in memory: empty after a restart.
 #[utoipa::path(get, path = "/v1/tables/{table}/errors", tag = "tables", params(("table" = String, Path)),
     responses((status = 200, body = Vec<BadRecordInfo>), (status = 404, body = ErrorBody)))]
-pub(crate) async fn errors(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<Vec<BadRecordInfo>>, ApiError> {
+pub(crate) async fn errors(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<BadRecordInfo>>, ApiError> {
     let object = state.object(ObjectKind::Table, &name)?;
     Ok(Json(object.table.map(|t| state.deps.sql.bad_records(t)).unwrap_or_default()))
 }
@@ -89,21 +104,30 @@ pub(crate) async fn errors(State(state): State<AdminState>, Path(name): Path<Str
 /// Answers when everything applied now is in files.
 #[utoipa::path(post, path = "/v1/tables/{table}/flush", tag = "tables", params(("table" = String, Path)),
     responses((status = 200, body = Vec<RegionInfo>), (status = 404, body = ErrorBody)))]
-pub(crate) async fn flush(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<Vec<RegionInfo>>, ApiError> {
+pub(crate) async fn flush(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<RegionInfo>>, ApiError> {
     state.flush_all(ObjectKind::Table, &name).await
 }
 
 /// Answers when everything applied now is in files.
 #[utoipa::path(post, path = "/v1/views/{view}/flush", tag = "views", params(("view" = String, Path)),
     responses((status = 200, body = Vec<RegionInfo>), (status = 404, body = ErrorBody)))]
-pub(crate) async fn view_flush(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<Vec<RegionInfo>>, ApiError> {
+pub(crate) async fn view_flush(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<RegionInfo>>, ApiError> {
     state.flush_all(ObjectKind::View, &name).await
 }
 
 /// Merges all files of each region into one run, region by region: each needs its own memory.
 #[utoipa::path(post, path = "/v1/tables/{table}/compact", tag = "tables", params(("table" = String, Path)),
     responses((status = 200, body = Vec<RegionInfo>), (status = 404, body = ErrorBody)))]
-pub(crate) async fn compact(State(state): State<AdminState>, Path(name): Path<String>) -> Result<Json<Vec<RegionInfo>>, ApiError> {
+pub(crate) async fn compact(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<RegionInfo>>, ApiError> {
     let regions = state.open_regions(ObjectKind::Table, &name)?;
     let work = async move {
         for region in &regions {

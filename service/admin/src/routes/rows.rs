@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    extract::{Path, Query, State, rejection::{JsonRejection, QueryRejection}},
+    extract::{
+        Path, Query, State,
+        rejection::{JsonRejection, QueryRejection},
+    },
     http::HeaderMap,
     response::Response,
 };
@@ -15,7 +18,10 @@ use utoipa::IntoParams;
 
 use super::sql::Int64Option;
 use crate::{
-    encode::{json::Int64Form, respond::{Format, respond}},
+    encode::{
+        json::Int64Form,
+        respond::{Format, respond},
+    },
     error::{ApiError, ErrorBody},
     literal,
     model::{object::InsertedInfo, sql::SqlResponse},
@@ -26,7 +32,7 @@ use crate::{
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct RowQuery {
+pub(crate) struct RowQuery {
     /// Value of the primary key: `42`, `a,b` or a JSON array `["a",42]` for several columns. The first columns of the key are enough.
     key: Option<String>,
     /// Positions that the answer must contain: `orders-3:91834` (topic, partition, offset of a record), several with commas.
@@ -91,7 +97,8 @@ pub(crate) async fn table_rows(
 
 fn region(state: &AdminState, id: RegionId) -> Result<Arc<dyn millstream_storage::Region>, ApiError> {
     state.deps.storage.region(id).ok_or_else(|| {
-        ApiError::new(ErrorKind::Unavailable, "REGION_NOT_OPEN", format!("region {id} is not open")).detail("region", id.to_string())
+        ApiError::new(ErrorKind::Unavailable, "REGION_NOT_OPEN", format!("region {id} is not open"))
+            .detail("region", id.to_string())
     })
 }
 
@@ -106,7 +113,10 @@ async fn answer(
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
     if limit > state.config.max_rows {
         let most = state.config.max_rows;
-        return Err(ApiError::invalid("LIMIT_TOO_LARGE", format!("limit is at most {most}; use POST /v1/sql for more")));
+        return Err(ApiError::invalid(
+            "LIMIT_TOO_LARGE",
+            format!("limit is at most {most}; use POST /v1/sql for more"),
+        ));
     }
     let schema = object.schema.as_ref().ok_or_else(|| ApiError::not_found("schema of", &object.name))?;
     let regions = object.regions.iter().map(|id| region(state, *id)).collect::<Result<Vec<_>, _>>()?;
@@ -141,17 +151,26 @@ fn not_yet(wait_for: &str, timeout: Duration) -> ApiError {
 /// `topic-partition:offset` of a record, as the exclusive end that contains it, in the region of the table that the topic feeds.
 fn positions(tables: &[&CatalogObject], text: &str) -> Result<Vec<(RegionId, Seq)>, ApiError> {
     let invalid = |part: &str| {
-        ApiError::invalid("WAIT_FOR_INVALID", format!("wait_for {part:?}: write topic-partition:offset, as in orders-3:91834"))
+        ApiError::invalid(
+            "WAIT_FOR_INVALID",
+            format!("wait_for {part:?}: write topic-partition:offset, as in orders-3:91834"),
+        )
     };
     let one = |part: &str| {
         let (place, offset) = part.trim().rsplit_once(':').ok_or_else(|| invalid(part))?;
         let (topic, partition) = place.rsplit_once('-').ok_or_else(|| invalid(part))?;
         let offset = offset.parse::<i64>().ok().filter(|o| (0..i64::MAX).contains(o)).ok_or_else(|| invalid(part))?;
         let partition = partition.parse::<u32>().map_err(|_| invalid(part))?;
-        let table = tables.iter().find(|t| t.topic.as_deref() == Some(topic)).or_else(|| tables.iter().find(|t| t.name == topic));
-        let table = table.ok_or_else(|| ApiError::invalid("WAIT_FOR_INVALID", format!("no input is fed by topic {topic:?}")))?;
+        let table = tables
+            .iter()
+            .find(|t| t.topic.as_deref() == Some(topic))
+            .or_else(|| tables.iter().find(|t| t.name == topic));
+        let table = table
+            .ok_or_else(|| ApiError::invalid("WAIT_FOR_INVALID", format!("no input is fed by topic {topic:?}")))?;
         let region = table.regions.iter().find(|r| r.number == partition);
-        let region = region.ok_or_else(|| ApiError::invalid("WAIT_FOR_INVALID", format!("topic {topic:?} has no partition {partition}")))?;
+        let region = region.ok_or_else(|| {
+            ApiError::invalid("WAIT_FOR_INVALID", format!("topic {topic:?} has no partition {partition}"))
+        })?;
         Ok((*region, Seq(offset).next()))
     };
     text.split(',').map(one).collect()
@@ -188,7 +207,11 @@ pub(crate) async fn insert(
     let Json(rows) = rows?;
     let object = state.object(ObjectKind::Table, &name)?;
     if rows.len() > MAX_INSERT_ROWS {
-        return Err(ApiError::new(ErrorKind::Exhausted, "TOO_MANY_ROWS", format!("at most {MAX_INSERT_ROWS} rows at a time")));
+        return Err(ApiError::new(
+            ErrorKind::Exhausted,
+            "TOO_MANY_ROWS",
+            format!("at most {MAX_INSERT_ROWS} rows at a time"),
+        ));
     }
     if rows.is_empty() {
         return Ok(Json(InsertedInfo { rows: 0 }));

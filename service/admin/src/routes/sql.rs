@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{Query, State, rejection::{JsonRejection, QueryRejection}},
+    extract::{
+        Query, State,
+        rejection::{JsonRejection, QueryRejection},
+    },
     http::HeaderMap,
     response::Response,
 };
@@ -12,7 +15,10 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::{
-    encode::{json::Int64Form, respond::{Format, respond}},
+    encode::{
+        json::Int64Form,
+        respond::{Format, respond},
+    },
     error::{ApiError, ErrorBody},
     literal,
     model::sql::{SqlRequest, SqlResponse, ValidateResponse},
@@ -22,14 +28,14 @@ use crate::{
 /// Options of answers with rows.
 #[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct RowOptions {
+pub(crate) struct RowOptions {
     /// How 64-bit integers are written in JSON: `number` (default) or `string`, for readers that lose digits beyond 2^53.
     pub int64: Option<Int64Option>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Int64Option {
+pub(crate) enum Int64Option {
     Number,
     String,
 }
