@@ -45,7 +45,11 @@ impl Environment {
 }
 
 /// Puts every `MILLSTREAM__A__B` at `a.b` of `tree`, taken literally (no `${..}` inside). Returns which variable set which key, for messages.
-pub(crate) fn apply_overrides(tree: &mut Yaml, environment: &Environment, problems: &mut Vec<Problem>) -> BTreeMap<String, String> {
+pub(crate) fn apply_overrides(
+    tree: &mut Yaml,
+    environment: &Environment,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<String, String> {
     let mut origins = BTreeMap::new();
     for (name, value) in &environment.0 {
         let Some(path) = name.strip_prefix(PREFIX) else { continue };
@@ -53,7 +57,10 @@ pub(crate) fn apply_overrides(tree: &mut Yaml, environment: &Environment, proble
         let segments: Vec<&str> = path.split("__").collect();
         let key = segments.join(".");
         if segments.iter().any(|segment| segment.is_empty()) || !set(tree, &segments, value) {
-            problems.push(Problem::new("", format!("environment variable {name} does not name a key: write {PREFIX}SECTION__KEY")));
+            problems.push(Problem::new(
+                "",
+                format!("environment variable {name} does not name a key: write {PREFIX}SECTION__KEY"),
+            ));
             continue;
         }
         origins.insert(key, name.clone());

@@ -125,7 +125,13 @@ fn whole(number: &serde_yaml_ng::Number) -> Option<i128> {
     })
 }
 
-fn read_text<T>(slot: &mut T, value: &Yaml, reader: &mut Reader, expected: &str, parse: impl FnOnce(&str) -> Result<T, String>) {
+fn read_text<T>(
+    slot: &mut T,
+    value: &Yaml,
+    reader: &mut Reader,
+    expected: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) {
     match scalar_text(value) {
         Some(text) => match parse(&text) {
             Ok(parsed) => *slot = parsed,
@@ -210,7 +216,8 @@ impl Field for PathBuf {
 impl Field for SocketAddr {
     fn read(&mut self, value: &Yaml, reader: &mut Reader) {
         read_text(self, value, reader, "an address and port", |text| {
-            SocketAddr::from_str(text).map_err(|_| format!("`{text}` is not an IP address with a port, such as 127.0.0.1:8080 or [::]:8080"))
+            SocketAddr::from_str(text)
+                .map_err(|_| format!("`{text}` is not an IP address with a port, such as 127.0.0.1:8080 or [::]:8080"))
         });
     }
 
@@ -234,7 +241,11 @@ impl Field for ByteSize {
 
     fn shape() -> Shape {
         let pattern = r"^\s*[0-9]+(\.[0-9]+)?\s*([KMGT]iB|[kKMGT]B|B)?\s*$|\$\{";
-        Shape::of([("type", Json::from(vec!["string", "integer"])), ("pattern", Json::from(pattern)), ("minimum", Json::from(0))])
+        Shape::of([
+            ("type", Json::from(vec!["string", "integer"])),
+            ("pattern", Json::from(pattern)),
+            ("minimum", Json::from(0)),
+        ])
     }
 }
 
@@ -272,7 +283,9 @@ impl<T: Field + Default> Field for Option<T> {
     }
 
     fn shape() -> Shape {
-        let Shape::Value(mut schema) = T::shape() else { unreachable!("sections are never optional: an empty one is its defaults") };
+        let Shape::Value(mut schema) = T::shape() else {
+            unreachable!("sections are never optional: an empty one is its defaults")
+        };
         let types = match schema.remove("type") {
             Some(Json::Array(mut types)) => {
                 types.push(Json::from("null"));

@@ -110,6 +110,7 @@ fn object_schema(keys: &[Key]) -> Map<String, Json> {
 /// Doc lines joined to running text; an empty line stays a break.
 fn paragraphs(doc: &[&str]) -> String {
     let blocks = doc.split(|line| line.trim().is_empty());
-    let joined: Vec<String> = blocks.map(|block| block.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")).collect();
+    let joined: Vec<String> =
+        blocks.map(|block| block.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")).collect();
     joined.join("\n")
 }

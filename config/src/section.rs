@@ -3,9 +3,9 @@
 //! `section!` makes a struct with one public field per key; `choice!` an enum of fixed words. Reference and schema are generated from the same lines, so
 //! they cannot tell a different story than the code.
 
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
-use crate::field::{Field, Reader};
+use crate::field::{Field, Reader, Shape};
 
 /// The range a value must lie in; both ends are allowed.
 pub(crate) struct Limits<T> {
@@ -54,12 +54,15 @@ impl<T: Field + PartialOrd> Limits<T> {
     }
 
     /// Numbers are limited in the schema too; sizes and durations have units, which JSON schema cannot compare.
-    pub(crate) fn describe(&self, schema: &mut Map<String, Json>) {
-        for (name, bound) in [("minimum", &self.min), ("maximum", &self.max)] {
-            if let Some(number @ Json::Number(_)) = bound.as_ref().map(Field::show) {
-                schema.insert(name.to_owned(), number);
+    pub(crate) fn describe(&self, mut shape: Shape) -> Shape {
+        if let Shape::Value(schema) = &mut shape {
+            for (name, bound) in [("minimum", &self.min), ("maximum", &self.max)] {
+                if let Some(number @ Json::Number(_)) = bound.as_ref().map(Field::show) {
+                    schema.insert(name.to_owned(), number);
+                }
             }
         }
+        shape
     }
 }
 
@@ -116,11 +119,8 @@ macro_rules! section {
             fn shape() -> crate::field::Shape {
                 let defaults = Self::default();
                 crate::field::Shape::Section(vec![$( {
-                    #[expect(unused_mut, reason = "only keys with limits change their schema")]
-                    let mut shape = <$type as crate::field::Field>::shape();
-                    $( if let crate::field::Shape::Value(schema) = &mut shape {
-                        $limits.describe(schema);
-                    } )?
+                    let shape = <$type as crate::field::Field>::shape();
+                    $( let shape = $limits.describe(shape); )?
                     crate::field::Key {
                         name: stringify!($key),
                         doc: vec![$( $doc ),*],

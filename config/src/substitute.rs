@@ -63,7 +63,8 @@ fn expand(text: &str, environment: &Environment) -> Result<String, String> {
 
 fn resolve(reference: &str, environment: &Environment) -> Result<String, String> {
     if let Some(path) = reference.strip_prefix("file:") {
-        let content = fs::read_to_string(path).map_err(|error| format!("refers to the file {path}, which cannot be read: {error}"))?;
+        let content = fs::read_to_string(path)
+            .map_err(|error| format!("refers to the file {path}, which cannot be read: {error}"))?;
         // Editors and `kubectl create secret` end files with a line break that is not part of the secret.
         return Ok(content.trim_end_matches(['\n', '\r']).to_owned());
     }
@@ -80,9 +81,9 @@ fn resolve(reference: &str, environment: &Environment) -> Result<String, String>
         (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
         (Some(value), _) => Ok(value.to_owned()),
         (None, Some(default)) => Ok(default.to_owned()),
-        (None, None) => {
-            Err(format!("needs the environment variable {name}, which is not set; set it or write ${{{name}:-default}}"))
-        }
+        (None, None) => Err(format!(
+            "needs the environment variable {name}, which is not set; set it or write ${{{name}:-default}}"
+        )),
     }
 }
 

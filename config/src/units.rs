@@ -93,14 +93,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         return Err(refused());
     }
     while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(|| {
-            format!("`{text}` needs a unit, such as {text}s or {text}ms", text = text.trim())
-        })?;
+        let number_end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(|| format!("`{text}` needs a unit, such as {text}s or {text}ms", text = text.trim()))?;
         let (number, tail) = rest.split_at(number_end);
         let tail = tail.trim_start();
         let unit_end = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        let factor = DURATION_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor).ok_or_else(refused)?;
+        let factor =
+            DURATION_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor).ok_or_else(refused)?;
         nanos = scaled(number, factor).and_then(|part| nanos.checked_add(part)).ok_or_else(refused)?;
         rest = tail.trim_start();
     }
@@ -123,7 +124,11 @@ pub fn format_duration(duration: Duration) -> String {
 /// `number` with at most one decimal point, times `factor`, when the product is whole and fits.
 fn scaled(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || (number.contains('.') && fraction.is_empty()) || fraction.contains('.') || fraction.len() > 12 {
+    if whole.is_empty()
+        || (number.contains('.') && fraction.is_empty())
+        || fraction.contains('.')
+        || fraction.len() > 12
+    {
         return None;
     }
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
@@ -169,7 +174,11 @@ mod tests {
             ("0s", 0, "0s"),
         ] {
             let duration = parse_duration(text).expect(text);
-            assert_eq!((duration, format_duration(duration).as_str()), (Duration::from_millis(millis), written), "{text}");
+            assert_eq!(
+                (duration, format_duration(duration).as_str()),
+                (Duration::from_millis(millis), written),
+                "{text}"
+            );
         }
         for text in ["", "5", "s", "5 x", "-5s", "1.s", "999999999999d", "5s6"] {
             assert!(parse_duration(text).is_err(), "{text}");

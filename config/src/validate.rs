@@ -13,7 +13,9 @@ const MAX_PREFIX: usize = 100;
 
 /// The characters Kafka allows in names of topics and object stores in names of objects.
 pub(crate) fn is_plain_name(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')) && !matches!(name, "." | "..")
+    !name.is_empty()
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+        && !matches!(name, "." | "..")
 }
 
 impl Config {
@@ -26,7 +28,10 @@ impl Config {
     pub fn validate_serve(&self) -> Result<(), ConfigError> {
         let mut problems = self.problems();
         if self.kafka.bootstrap_servers.is_empty() {
-            problems.push(Problem::new("kafka.bootstrap_servers", "is required: give the brokers, such as `localhost:9092`"));
+            problems.push(Problem::new(
+                "kafka.bootstrap_servers",
+                "is required: give the brokers, such as `localhost:9092`",
+            ));
         }
         if self.object_store.url.is_none() {
             problems.push(Problem::new("object_store.url", "is required: give a bucket, such as `s3://bucket/prefix`, or a folder, such as `file:millstream-data/bucket`"));
@@ -67,19 +72,28 @@ impl Config {
         if storage.region_buffer_bytes.0.saturating_mul(2) > storage.write_buffer_bytes.0 {
             problems.push(Problem::new(
                 "storage.region_buffer_bytes",
-                format!("({}) must be at most half of `storage.write_buffer_bytes` ({})", storage.region_buffer_bytes, storage.write_buffer_bytes),
+                format!(
+                    "({}) must be at most half of `storage.write_buffer_bytes` ({})",
+                    storage.region_buffer_bytes, storage.write_buffer_bytes
+                ),
             ));
         }
         if storage.wal.max_row_bytes > storage.region_buffer_bytes {
             problems.push(Problem::new(
                 "storage.wal.max_row_bytes",
-                format!("({}) must be at most `storage.region_buffer_bytes` ({})", storage.wal.max_row_bytes, storage.region_buffer_bytes),
+                format!(
+                    "({}) must be at most `storage.region_buffer_bytes` ({})",
+                    storage.wal.max_row_bytes, storage.region_buffer_bytes
+                ),
             ));
         }
         if storage.compaction.min_runs > storage.compaction.max_runs {
             problems.push(Problem::new(
                 "storage.compaction.min_runs",
-                format!("({}) must be at most `storage.compaction.max_runs` ({})", storage.compaction.min_runs, storage.compaction.max_runs),
+                format!(
+                    "({}) must be at most `storage.compaction.max_runs` ({})",
+                    storage.compaction.min_runs, storage.compaction.max_runs
+                ),
             ));
         }
         if storage.gc.orphan_age < storage.gc.file_grace {
@@ -167,11 +181,15 @@ fn check_login(kafka: &Kafka, problems: &mut Vec<Problem>) {
     ];
     for (key, given) in sasl {
         if protocol.uses_sasl() && !given {
-            problems.push(Problem::new(key, format!("is required with `kafka.security_protocol: {}`", protocol.as_str())));
+            problems
+                .push(Problem::new(key, format!("is required with `kafka.security_protocol: {}`", protocol.as_str())));
         }
         if !protocol.uses_sasl() && given {
             let wanted = if protocol.uses_tls() { "sasl_ssl" } else { "sasl_ssl (or sasl_plaintext)" };
-            problems.push(Problem::new(key, format!("has no effect with `kafka.security_protocol: {}`; set {wanted}", protocol.as_str())));
+            problems.push(Problem::new(
+                key,
+                format!("has no effect with `kafka.security_protocol: {}`; set {wanted}", protocol.as_str()),
+            ));
         }
     }
     let tls = [
@@ -181,7 +199,10 @@ fn check_login(kafka: &Kafka, problems: &mut Vec<Problem>) {
         ("kafka.ssl_key_password", kafka.ssl_key_password.is_some()),
     ];
     for (key, _) in tls.iter().filter(|(_, given)| *given && !protocol.uses_tls()) {
-        problems.push(Problem::new(*key, format!("has no effect with `kafka.security_protocol: {}`; set ssl or sasl_ssl", protocol.as_str())));
+        problems.push(Problem::new(
+            *key,
+            format!("has no effect with `kafka.security_protocol: {}`; set ssl or sasl_ssl", protocol.as_str()),
+        ));
     }
     if kafka.ssl_certificate.is_some() != kafka.ssl_key.is_some() {
         problems.push(Problem::new("kafka.ssl_certificate", "and `kafka.ssl_key` only work together"));

@@ -37,7 +37,8 @@ section! {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BucketUrl(String);
 
-const FORMS: &str = "file:///folder, file:relative/folder, memory:, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix";
+const FORMS: &str =
+    "file:///folder, file:relative/folder, memory:, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix";
 
 impl BucketUrl {
     pub fn as_str(&self) -> &str {
@@ -50,9 +51,11 @@ impl BucketUrl {
         match self.0.strip_prefix("file:") {
             Some(folder) => {
                 let folder = path::absolute(folder.strip_prefix("//").unwrap_or(folder))?;
-                Url::from_file_path(&folder).map_err(|()| invalid(format!("{} cannot be written as a URL", folder.display())))
+                Url::from_file_path(&folder)
+                    .map_err(|()| invalid(format!("{} cannot be written as a URL", folder.display())))
             }
-            None => Url::parse(if self.is_memory() { "memory:///" } else { &self.0 }).map_err(|error| invalid(error.to_string())),
+            None => Url::parse(if self.is_memory() { "memory:///" } else { &self.0 })
+                .map_err(|error| invalid(error.to_string())),
         }
     }
 
@@ -78,17 +81,23 @@ impl FromStr for BucketUrl {
             "file" => {
                 let folder = rest.strip_prefix("//").unwrap_or(rest);
                 if folder.is_empty() || (rest.starts_with("//") && !folder.starts_with('/')) {
-                    return Err(format!("`{text}` does not name a folder: three slashes for an absolute one, none for a relative one"));
+                    return Err(format!(
+                        "`{text}` does not name a folder: three slashes for an absolute one, none for a relative one"
+                    ));
                 }
             }
             "memory" if matches!(rest, "" | "//" | "///") => {}
             "s3" | "gs" | "az" => {
                 let url = Url::parse(text).map_err(|error| format!("`{scheme}:..` is not a URL: {error}"))?;
                 if !url.username().is_empty() || url.password().is_some() {
-                    return Err("a bucket URL must not hold credentials: put them into `object_store.options`".to_owned());
+                    return Err(
+                        "a bucket URL must not hold credentials: put them into `object_store.options`".to_owned()
+                    );
                 }
                 if url.query().is_some() || url.fragment().is_some() {
-                    return Err("a bucket URL ends with the prefix: put settings into `object_store.options`".to_owned());
+                    return Err(
+                        "a bucket URL ends with the prefix: put settings into `object_store.options`".to_owned()
+                    );
                 }
                 if url.host_str().is_none_or(str::is_empty) {
                     return Err(refused());
@@ -142,7 +151,17 @@ mod tests {
             let bucket: BucketUrl = text.parse().expect(text);
             assert_eq!(bucket.to_url().expect(text).as_str(), url);
         }
-        for text in ["", "/var/lib", "file:", "file://data", "ftp://x/y", "s3://", "s3://key:secret@bucket", "gs://b?x=1", "memory:x"] {
+        for text in [
+            "",
+            "/var/lib",
+            "file:",
+            "file://data",
+            "ftp://x/y",
+            "s3://",
+            "s3://key:secret@bucket",
+            "gs://b?x=1",
+            "memory:x",
+        ] {
             assert!(text.parse::<BucketUrl>().is_err(), "{text}");
         }
     }
