@@ -35,7 +35,8 @@ fn the_charts_configurations_load() {
         let mut tree = config_of(&chart.join("values.yaml"));
         merge(&mut tree, config_of(&path));
         let text = serde_yaml_ng::to_string(&tree).expect("YAML");
-        let config = Config::from_yaml_with(&text, &environment).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let config =
+            Config::from_yaml_with(&text, &environment).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         config.validate_serve().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         count += 1;
     }
