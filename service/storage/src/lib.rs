@@ -18,6 +18,7 @@ pub mod region;
 pub mod sst;
 
 pub use api::{
-    Estimate, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream, Storage, WalBinding,
+    Estimate, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream, Storage,
+    WalBinding,
 };
 pub use error::StorageError;

@@ -41,7 +41,12 @@ impl Upload {
         let at = Path::from(self.path.as_str());
         let mut parts = match self.parts.take() {
             Some(parts) => parts,
-            None => self.bucket.retry.run("upload", &self.path, || async { self.bucket.store.put_multipart(&at).await }).await?,
+            None => {
+                self.bucket
+                    .retry
+                    .run("upload", &self.path, || async { self.bucket.store.put_multipart(&at).await })
+                    .await?
+            }
         };
         let part = std::mem::take(&mut self.buffer);
         // A part cannot be sent twice under one number; the store's own client repeats the request where that is safe.
@@ -68,7 +73,10 @@ impl Upload {
         }
         match self.bucket.head(&self.path).await? {
             Some(found) if found.size == self.size => Ok(self.size),
-            found => Err(StorageError::corrupt(&self.path, format!("uploaded {} bytes, the bucket has {:?}", self.size, found.map(|f| f.size)))),
+            found => Err(StorageError::corrupt(
+                &self.path,
+                format!("uploaded {} bytes, the bucket has {:?}", self.size, found.map(|f| f.size)),
+            )),
         }
     }
 

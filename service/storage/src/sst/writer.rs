@@ -14,8 +14,8 @@ use millstream_types::{RegionId, Seq};
 use parquet::{
     arrow::ArrowWriter,
     basic::{Compression, Encoding, ZstdLevel},
-    file::properties::{EnabledStatistics, WriterProperties},
     file::metadata::SortingColumn,
+    file::properties::{EnabledStatistics, WriterProperties},
     schema::types::ColumnPath,
 };
 
@@ -161,7 +161,12 @@ impl<'a> Writer<'a> {
 
     fn file(&mut self) -> Result<&mut File, StorageError> {
         if self.file.is_none() {
-            let name = format!("{:020}-{:020}-{:016x}.parquet", self.range.0.0.max(0), self.range.1.0.max(0), rand::random::<u64>());
+            let name = format!(
+                "{:020}-{:020}-{:016x}.parquet",
+                self.range.0.0.max(0),
+                self.range.1.0.max(0),
+                rand::random::<u64>()
+            );
             let sink = Sink::default();
             let writer = ArrowWriter::try_new(sink.clone(), self.schema.clone(), Some(self.properties()))
                 .map_err(|e| StorageError::internal("start parquet", e))?;
@@ -207,10 +212,13 @@ impl<'a> Writer<'a> {
     fn sorting(&self) -> Vec<SortingColumn> {
         let fields = self.schema.fields();
         let leaf = |field: usize| fields[..field].iter().map(|f| leaves(f.data_type())).sum::<usize>() as i32;
-        let column = |field: usize, descending: bool| SortingColumn { column_idx: leaf(field), descending, nulls_first: true };
+        let column =
+            |field: usize, descending: bool| SortingColumn { column_idx: leaf(field), descending, nulls_first: true };
         let width = self.layout.width();
         match self.layout.is_keyed() {
-            true => self.layout.schema.primary_key.iter().map(|k| column(*k, false)).chain([column(width, true)]).collect(),
+            true => {
+                self.layout.schema.primary_key.iter().map(|k| column(*k, false)).chain([column(width, true)]).collect()
+            }
             false => vec![column(width, false), column(width + 1, false)],
         }
     }
