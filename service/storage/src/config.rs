@@ -264,12 +264,18 @@ impl StorageConfig {
             ),
             (self.open_parallelism >= 1, "`storage.open_parallelism` must be at least 1"),
             (self.wal.entry_bytes >= 1024, "`storage.wal.entry_bytes` must be at least 1 KiB"),
-            (self.wal.max_row_bytes >= self.wal.entry_bytes, "`storage.wal.max_row_bytes` must be at least `storage.wal.entry_bytes`"),
+            (
+                self.wal.max_row_bytes >= self.wal.entry_bytes,
+                "`storage.wal.max_row_bytes` must be at least `storage.wal.entry_bytes`",
+            ),
             (self.wal.append_queue >= 1, "`storage.wal.append_queue` must be at least 1"),
             (self.flush.max_concurrent >= 1, "`storage.flush.max_concurrent` must be at least 1"),
             (self.flush.max_frozen >= 1, "`storage.flush.max_frozen` must be at least 1"),
             (self.compaction.max_concurrent >= 1, "`storage.compaction.max_concurrent` must be at least 1"),
-            (self.compaction.stall_runs > self.compaction.max_runs, "`storage.compaction.stall_runs` must be above `storage.compaction.max_runs`"),
+            (
+                self.compaction.stall_runs > self.compaction.max_runs,
+                "`storage.compaction.stall_runs` must be above `storage.compaction.max_runs`",
+            ),
             (
                 self.gc.orphan_age >= self.gc.upload_max_age * 2,
                 "`storage.gc.orphan_age` must be at least twice `storage.gc.upload_max_age`",

@@ -71,7 +71,11 @@ impl Runner {
     }
 
     /// Runs CPU work on the compute runtime; `None` if it panicked or the engine stopped.
-    pub(crate) async fn on_compute<T: Send + 'static>(&self, name: &'static str, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub(crate) async fn on_compute<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         self.compute(name, async move { work() }).await.ok().flatten().flatten()
     }
 
@@ -111,8 +115,11 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(config: StorageConfig, deps: StorageDeps) -> Result<Arc<Self>, crate::StorageError> {
         config.validate()?;
-        let thresholds =
-            Thresholds { process: config.write_buffer_bytes, region: config.region_buffer_bytes, max_frozen: config.flush.max_frozen };
+        let thresholds = Thresholds {
+            process: config.write_buffer_bytes,
+            region: config.region_buffer_bytes,
+            max_frozen: config.flush.max_frozen,
+        };
         let limits = CacheLimits { footers: config.sst.cache_bytes / 4, pages: config.sst.cache_bytes / 4 * 3 };
         Ok(Arc::new(Self {
             metrics: Metrics::new(&deps.registry)?,
@@ -120,7 +127,11 @@ impl Context {
             reader: SstReader::new(deps.bucket.clone(), limits),
             buffer: WriteBuffer::new(thresholds, config.workers),
             pins: PinBoard::new(deps.bucket.clone(), deps.clock.clone(), deps.replica.clone(), deps.listener.clone()),
-            store: StoreContext { bucket: deps.bucket.clone(), clock: deps.clock.clone(), replica: deps.replica.clone() },
+            store: StoreContext {
+                bucket: deps.bucket.clone(),
+                clock: deps.clock.clone(),
+                replica: deps.replica.clone(),
+            },
             flush_permits: Arc::new(Semaphore::new(config.flush.max_concurrent)),
             compaction_permits: Arc::new(Semaphore::new(config.compaction.max_concurrent)),
             tail_room: Arc::new(Semaphore::new(config.tail_ahead_total_bytes.min(Semaphore::MAX_PERMITS))),

@@ -1,13 +1,14 @@
 //! The metrics of storage, all declared here. Labels are bounded: `table`, `kind`, `result`; region detail is REST's business.
 
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector,
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    core::Collector,
 };
 
 use crate::StorageError;
 
 #[derive(Debug, Clone)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     /// By state.
     pub region_count: IntGaugeVec,
     pub request_wait_seconds: HistogramVec,
@@ -50,7 +51,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Registers everything; fails only if a name is registered twice.
-    pub fn new(registry: &Registry) -> Result<Self, StorageError> {
+    pub(crate) fn new(registry: &Registry) -> Result<Self, StorageError> {
         let r = Reg(registry);
         Ok(Self {
             region_count: r.gauges("region_count", "open regions by state", "kind")?,
@@ -61,7 +62,11 @@ impl Metrics {
             stalled_bytes: r.gauge("write_stalled_bytes", "bytes parked by memory pressure")?,
             write_rejected: r.counters("write_rejected_total", "client writes refused", "kind")?,
             append_seconds: r.histogram("append_seconds", "group commit on the shared wal")?,
-            append_unknown: r.counters("append_unknown_total", "appends with unknown outcome, by what reading back found", "result")?,
+            append_unknown: r.counters(
+                "append_unknown_total",
+                "appends with unknown outcome, by what reading back found",
+                "result",
+            )?,
             memtable_bytes: r.gauges("memtable_bytes", "bytes of memtables", "kind")?,
             flush_total: r.counters("flush_total", "flushes", "result")?,
             flush_seconds: r.histogram("flush_duration_seconds", "sort, encode and upload of one frozen memtable")?,
@@ -78,9 +83,15 @@ impl Metrics {
             purge_total: r.counters("purge_total", "removed files deleted", "result")?,
             orphans_deleted: r.counter("orphans_deleted_total", "unlisted objects deleted")?,
             wal_replay_rows: r.counter("wal_replay_rows_total", "rows read back from the shared wal")?,
-            wal_gap_records: r.counter("wal_gap_records_total", "topic records lost to retention before they were read")?,
-            wal_pruned_offset: r.gauges("wal_pruned_offset", "shared wal offset below which nothing is needed", "kind")?,
-            wal_prune_blocked_seconds: r.float_gauge("wal_prune_blocked_seconds", "how long pruning has been impossible")?,
+            wal_gap_records: r
+                .counter("wal_gap_records_total", "topic records lost to retention before they were read")?,
+            wal_pruned_offset: r.gauges(
+                "wal_pruned_offset",
+                "shared wal offset below which nothing is needed",
+                "kind",
+            )?,
+            wal_prune_blocked_seconds: r
+                .float_gauge("wal_prune_blocked_seconds", "how long pruning has been impossible")?,
             wal_foreign_records: r.counter("wal_foreign_records_total", "shared wal records of somebody else")?,
             wal_corrupt_entries: r.counter("wal_corrupt_entries_total", "shared wal entries with a broken checksum")?,
             wal_zombie_entries: r.counter("wal_zombie_entries_total", "shared wal entries of a lower leader epoch")?,

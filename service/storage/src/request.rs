@@ -52,7 +52,7 @@ pub(crate) struct Insert {
 }
 
 impl Insert {
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.run.as_ref().map_or(0, |r| r.bytes)
     }
 }
@@ -80,7 +80,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Request::Insert(i) => match i.source {
                 Source::Tail => "tail",
@@ -100,23 +100,71 @@ pub(crate) enum Notice {
     /// A claimed region joins the worker.
     Install(Box<OpenRegion>),
     /// Replay has ended at `applied`; everything below it is here.
-    Replayed { region: Arc<RegionShared>, applied: Seq },
+    Replayed {
+        region: Arc<RegionShared>,
+        applied: Seq,
+    },
     /// Leaves by `Close` or `Drop`; answered when the worker has let go of it.
-    Remove { region: RegionId, event: Event, reply: oneshot::Sender<()> },
-    Barrier { reply: oneshot::Sender<Vec<(RegionId, Seq)>> },
-    Uploaded { region: Arc<RegionShared>, frozen: u64, result: Result<Vec<FileEntry>, StorageError>, history_from: Option<Seq> },
-    RetryUploads { region: Arc<RegionShared> },
-    RetryManifest { region: Arc<RegionShared> },
-    ManifestDone { region: Arc<RegionShared>, store: Option<Box<Store>>, job: ManifestJob, result: Result<(), StorageError> },
-    Merged { region: Arc<RegionShared>, inputs: Vec<Arc<Run>>, result: Result<Arc<Run>, StorageError> },
-    Compacted { region: Arc<RegionShared>, inputs: Vec<Arc<FileEntry>>, result: Result<Vec<FileEntry>, StorageError>, history_from: Option<Seq> },
-    Purged { region: Arc<RegionShared>, files: Vec<String> },
+    Remove {
+        region: RegionId,
+        event: Event,
+        reply: oneshot::Sender<()>,
+    },
+    Barrier {
+        reply: oneshot::Sender<Vec<(RegionId, Seq)>>,
+    },
+    Uploaded {
+        region: Arc<RegionShared>,
+        frozen: u64,
+        result: Result<Vec<FileEntry>, StorageError>,
+        history_from: Option<Seq>,
+    },
+    RetryUploads {
+        region: Arc<RegionShared>,
+    },
+    RetryManifest {
+        region: Arc<RegionShared>,
+    },
+    ManifestDone {
+        region: Arc<RegionShared>,
+        store: Option<Box<Store>>,
+        job: ManifestJob,
+        result: Result<(), StorageError>,
+    },
+    Merged {
+        region: Arc<RegionShared>,
+        inputs: Vec<Arc<Run>>,
+        result: Result<Arc<Run>, StorageError>,
+    },
+    Compacted {
+        region: Arc<RegionShared>,
+        inputs: Vec<Arc<FileEntry>>,
+        result: Result<Vec<FileEntry>, StorageError>,
+        history_from: Option<Seq>,
+    },
+    Purged {
+        region: Arc<RegionShared>,
+        files: Vec<String>,
+    },
     /// The topic starts above, or ends below, the position.
-    OutOfRange { region: Arc<RegionShared>, wanted: Seq, start: Seq, end: Seq },
+    OutOfRange {
+        region: Arc<RegionShared>,
+        wanted: Seq,
+        start: Seq,
+        end: Seq,
+    },
     /// The topic's retention will soon reach rows that are not flushed.
-    FlushUrgently { region: Arc<RegionShared>, headroom_ms: u64 },
-    Fence { region: Arc<RegionShared> },
-    Quarantine { region: Arc<RegionShared>, reason: String },
+    FlushUrgently {
+        region: Arc<RegionShared>,
+        headroom_ms: u64,
+    },
+    Fence {
+        region: Arc<RegionShared>,
+    },
+    Quarantine {
+        region: Arc<RegionShared>,
+        reason: String,
+    },
 }
 
 /// The two lanes into a worker.
@@ -129,12 +177,15 @@ pub(crate) struct WorkerSender {
 
 impl WorkerSender {
     /// Waits while the mailbox is full: that is the first back-pressure.
-    pub async fn request(&self, request: Request) -> Result<(), StorageError> {
-        self.requests.send((self.clock.now_ms(), request)).await.map_err(|_| StorageError::Stopped { what: "region worker" })
+    pub(crate) async fn request(&self, request: Request) -> Result<(), StorageError> {
+        self.requests
+            .send((self.clock.now_ms(), request))
+            .await
+            .map_err(|_| StorageError::Stopped { what: "region worker" })
     }
 
     /// A worker that is gone needs no notice.
-    pub async fn notice(&self, notice: Notice) {
+    pub(crate) async fn notice(&self, notice: Notice) {
         if self.notices.send(notice).await.is_err() {
             tracing::debug!("notice for a stopped worker dropped");
         }

@@ -242,7 +242,8 @@ impl Storage for Engine {
     }
 
     async fn open_regions(&self, specs: Vec<RegionSpec>) -> Vec<(RegionId, Result<Arc<dyn Region>, StorageError>)> {
-        open::open_regions(&self.inner, specs).await
+        let opened = open::open_regions(self.inner.clone(), specs).await;
+        opened.into_iter().map(|(id, result)| (id, result.map(|region| region as Arc<dyn Region>))).collect()
     }
 
     async fn close_region(&self, id: RegionId) -> Result<(), StorageError> {

@@ -5,14 +5,19 @@ use std::{
     sync::Arc,
 };
 
-use futures::{StreamExt, future::join_all, stream};
+use futures::{FutureExt, StreamExt, future::join_all, stream};
 use millstream_types::{RegionId, Seq, ShardId, error::chain};
 
 use super::{Inner, lock};
 use crate::{
-    Region, RegionSpec, StorageError, WalBinding,
+    RegionSpec, StorageError, WalBinding,
     listener::Point,
-    region::{RegionShared, handle::RegionHandle, opener, state::{Event, RegionState}},
+    region::{
+        RegionShared,
+        handle::RegionHandle,
+        opener,
+        state::{Event, RegionState},
+    },
     request::Notice,
     wal::{
         replay::{Replayed, Take, Target, replay},
@@ -20,9 +25,10 @@ use crate::{
     },
 };
 
-type Opened = Vec<(RegionId, Result<Arc<dyn Region>, StorageError>)>;
+pub(super) type Opened = Vec<(RegionId, Result<Arc<RegionHandle>, StorageError>)>;
 
-pub(super) async fn open_regions(inner: &Arc<Inner>, specs: Vec<RegionSpec>) -> Opened {
+pub(super) async fn open_regions(inner: Arc<Inner>, specs: Vec<RegionSpec>) -> Opened {
+    let inner = &inner;
     let mut by_id: BTreeMap<RegionId, RegionSpec> = specs.into_iter().map(|s| (s.id, s)).collect();
     // In order of ids, so that two calls with overlapping regions cannot wait for each other.
     let mut guards = Vec::with_capacity(by_id.len());
@@ -32,23 +38,26 @@ pub(super) async fn open_regions(inner: &Arc<Inner>, specs: Vec<RegionSpec>) -> 
     let mut opened: Opened = Vec::with_capacity(by_id.len());
     by_id.retain(|id, _| match inner.region(*id).filter(|r| r.shared.state() == RegionState::Writable) {
         Some(handle) => {
-            opened.push((*id, Ok(handle as Arc<dyn Region>)));
+            opened.push((*id, Ok(handle)));
             false
         }
         None => true,
     });
-    let (topics, shared): (Vec<_>, Vec<_>) = by_id.into_values().partition(|s| matches!(s.wal, WalBinding::Topic { .. }));
+    let (topics, shared): (Vec<_>, Vec<_>) =
+        by_id.into_values().partition(|s| matches!(s.wal, WalBinding::Topic { .. }));
     let mut shards: BTreeMap<ShardId, Vec<RegionSpec>> = BTreeMap::new();
     for spec in shared {
         if let WalBinding::Shared { shard } = spec.wal {
             shards.entry(shard).or_default().push(spec);
         }
     }
-    let topics = stream::iter(topics).map(|spec| open_topic(inner, spec)).buffer_unordered(inner.ctx.config.open_parallelism).collect::<Vec<_>>();
+    let topics: Vec<_> = topics.into_iter().map(|spec| open_topic(inner.clone(), spec).boxed()).collect();
+    let topics = stream::iter(topics).buffer_unordered(inner.ctx.config.open_parallelism).collect::<Opened>();
     let shards = join_all(shards.into_iter().map(|(shard, specs)| open_shard(inner, shard, specs)));
     let (topics, shards) = futures::join!(topics, shards);
-    opened.extend(topics);
-    opened.extend(shards.into_iter().flatten());
+    for (id, result) in topics.into_iter().chain(shards.into_iter().flatten()) {
+        opened.push((id, result));
+    }
     opened.sort_by_key(|(id, _)| *id);
     for (id, result) in &opened {
         if let Err(e) = result {
@@ -58,7 +67,8 @@ pub(super) async fn open_regions(inner: &Arc<Inner>, specs: Vec<RegionSpec>) -> 
     opened
 }
 
-async fn open_topic(inner: &Arc<Inner>, spec: RegionSpec) -> (RegionId, Result<Arc<dyn Region>, StorageError>) {
+async fn open_topic(inner: Arc<Inner>, spec: RegionSpec) -> (RegionId, Result<Arc<RegionHandle>, StorageError>) {
+    let inner = &inner;
     let id = spec.id;
     // A region that stands still (quarantined, fenced) opens anew.
     inner.remove(id, Event::Close).await;
@@ -79,7 +89,7 @@ async fn open_topic(inner: &Arc<Inner>, spec: RegionSpec) -> (RegionId, Result<A
             opener::wait_open(&shared).await?;
         }
         inner.ctx.at(Point::ReplayEnd, id).await;
-        Ok(handle as Arc<dyn Region>)
+        Ok(handle)
     };
     (id, opened.await)
 }
@@ -107,11 +117,8 @@ async fn open_shard(inner: &Arc<Inner>, id: ShardId, specs: Vec<RegionSpec>) -> 
 
 async fn open_held(inner: &Arc<Inner>, shard: &Arc<Shard>, specs: Vec<RegionSpec>) -> Opened {
     let pruned = shard.pruned();
-    let claims = stream::iter(specs).map(|spec| async move {
-        inner.remove(spec.id, Event::Close).await;
-        (spec.id, opener::open(&inner.ctx, &spec, inner.worker(spec.id), &inner.book, pruned).await)
-    });
-    let claimed: Vec<_> = claims.buffer_unordered(inner.ctx.config.open_parallelism).collect().await;
+    let claims: Vec<_> = specs.into_iter().map(|spec| claim(inner.clone(), spec, pruned).boxed()).collect();
+    let claimed: Vec<_> = stream::iter(claims).buffer_unordered(inner.ctx.config.open_parallelism).collect().await;
     let mut opened: Opened = Vec::new();
     let mut handles: HashMap<RegionId, Arc<RegionHandle>> = HashMap::new();
     for (id, result) in claimed {
@@ -146,13 +153,28 @@ async fn open_held(inner: &Arc<Inner>, shard: &Arc<Shard>, specs: Vec<RegionSpec
             // Half replayed: the next open starts from the manifest.
             inner.remove(id, Event::Close).await;
         }
-        opened.push((id, result.map(|()| handle as Arc<dyn Region>)));
+        opened.push((id, result.map(|()| handle)));
     }
     opened
 }
 
-async fn replay_all(inner: &Arc<Inner>, shard: &Arc<Shard>, regions: &[Arc<RegionShared>]) -> Result<Replayed, StorageError> {
-    let Some(first) = regions.first().map(|r| r.id) else { return Ok(Replayed { complete_to: Seq::ZERO, failed: Vec::new() }) };
+async fn claim(
+    inner: Arc<Inner>,
+    spec: RegionSpec,
+    pruned: Seq,
+) -> (RegionId, Result<Arc<RegionShared>, StorageError>) {
+    inner.remove(spec.id, Event::Close).await;
+    (spec.id, opener::open(&inner.ctx, &spec, inner.worker(spec.id), &inner.book, pruned).await)
+}
+
+async fn replay_all(
+    inner: &Arc<Inner>,
+    shard: &Arc<Shard>,
+    regions: &[Arc<RegionShared>],
+) -> Result<Replayed, StorageError> {
+    let Some(first) = regions.first().map(|r| r.id) else {
+        return Ok(Replayed { complete_to: Seq::ZERO, failed: Vec::new() });
+    };
     let targets: Vec<Target> = regions.iter().map(|r| Target { region: r.clone(), from: r.applied() }).collect();
     let lowest = targets.iter().map(|t| t.from).min().unwrap_or(Seq::ZERO);
     let (ctx, shard) = (inner.ctx.clone(), shard.clone());

@@ -33,8 +33,12 @@ pub(super) fn start(inner: &Arc<Inner>) {
     every(inner, "sweep", config.gc.interval, |inner| async move { sweep_once(&inner).await });
 }
 
-fn every<F>(inner: &Arc<Inner>, name: &'static str, interval: Duration, step: impl Fn(Arc<Inner>) -> F + Send + Sync + 'static)
-where
+fn every<F>(
+    inner: &Arc<Inner>,
+    name: &'static str,
+    interval: Duration,
+    step: impl Fn(Arc<Inner>) -> F + Send + Sync + 'static,
+) where
     F: Future<Output = ()> + Send,
 {
     let inner = inner.clone();

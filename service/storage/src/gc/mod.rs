@@ -83,7 +83,8 @@ async fn delete_orphans(ctx: &Context, region: &RegionShared) -> Result<(), Stor
         return Ok(());
     }
     let state = store.state();
-    let named: HashSet<&str> = state.files.iter().map(|f| f.name.as_str()).chain(state.removed.iter().map(|r| r.name.as_str())).collect();
+    let named: HashSet<&str> =
+        state.files.iter().map(|f| f.name.as_str()).chain(state.removed.iter().map(|r| r.name.as_str())).collect();
     for name in old.iter().filter(|n| !named.contains(n.as_str())) {
         ctx.bucket.delete(&paths::sst(region.id, name)).await?;
         ctx.metrics.orphans_deleted.inc();

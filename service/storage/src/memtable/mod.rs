@@ -67,8 +67,11 @@ impl Memtable {
 
     /// Replaces the runs of a plan by their merge. `false` if they are not here any more (frozen meanwhile): the merge is dropped.
     pub fn install(&mut self, inputs: &[Arc<Run>], merged: Arc<Run>) -> bool {
-        let Some(at) = inputs.first().and_then(|first| self.runs.iter().position(|r| Arc::ptr_eq(r, first))) else { return false };
-        let here = self.runs.len() >= at + inputs.len() && inputs.iter().zip(&self.runs[at..]).all(|(a, b)| Arc::ptr_eq(a, b));
+        let Some(at) = inputs.first().and_then(|first| self.runs.iter().position(|r| Arc::ptr_eq(r, first))) else {
+            return false;
+        };
+        let here =
+            self.runs.len() >= at + inputs.len() && inputs.iter().zip(&self.runs[at..]).all(|(a, b)| Arc::ptr_eq(a, b));
         if here {
             self.runs.splice(at..at + inputs.len(), [merged]);
         }

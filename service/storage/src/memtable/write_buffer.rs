@@ -63,7 +63,15 @@ impl Thresholds {
     }
 
     /// For a client write of `bytes`; committed rows and topic rows are never rejected.
-    pub fn admit(&self, usage: &Usage, stalled: bool, region_bytes: usize, region_parked: usize, frozen: usize, bytes: usize) -> Admission {
+    pub fn admit(
+        &self,
+        usage: &Usage,
+        stalled: bool,
+        region_bytes: usize,
+        region_parked: usize,
+        frozen: usize,
+        bytes: usize,
+    ) -> Admission {
         let refuse_process = self.process + self.process / 4;
         if usage.used() + usage.parked + bytes >= refuse_process && usage.used() + usage.parked > 0 {
             return Admission::Reject;
@@ -71,7 +79,11 @@ impl Thresholds {
         if region_bytes + region_parked + bytes >= self.region * 3 && region_bytes + region_parked > 0 {
             return Admission::Reject;
         }
-        if stalled || region_parked > 0 || self.region_stalls(region_bytes, frozen) { Admission::Park } else { Admission::Take }
+        if stalled || region_parked > 0 || self.region_stalls(region_bytes, frozen) {
+            Admission::Park
+        } else {
+            Admission::Take
+        }
     }
 }
 
@@ -210,7 +222,11 @@ mod tests {
         assert_eq!(t.admit(&usage(200, 0, 0), false, 200, 0, 0, 5), Admission::Park);
         assert_eq!(t.admit(&usage(200, 0, 95), false, 200, 95, 0, 5), Admission::Reject);
         assert_eq!(t.admit(&usage(1000, 0, 245), true, 10, 0, 0, 5), Admission::Reject);
-        assert_eq!(t.admit(&usage(0, 0, 0), false, 0, 0, 0, 5000), Admission::Take, "a single huge write is taken when nothing else is there");
+        assert_eq!(
+            t.admit(&usage(0, 0, 0), false, 0, 0, 0, 5000),
+            Admission::Take,
+            "a single huge write is taken when nothing else is there"
+        );
     }
 
     #[test]

@@ -17,7 +17,12 @@ use crate::{
 };
 
 /// Returns when all rows of `entries` (ascending in sequence) are readable, in one step. Entries below `applied` are skipped, so it is idempotent.
-pub(crate) async fn apply(ctx: &Context, region: &Arc<RegionShared>, entries: Vec<AppliedEntry>, source: Source) -> Result<(), StorageError> {
+pub(crate) async fn apply(
+    ctx: &Context,
+    region: &Arc<RegionShared>,
+    entries: Vec<AppliedEntry>,
+    source: Source,
+) -> Result<(), StorageError> {
     let mut from = region.applied();
     loop {
         let rest: Vec<AppliedEntry> = entries.iter().filter(|e| e.seq >= from).cloned().collect();
@@ -61,7 +66,11 @@ fn build(layout: &Layout, region: millstream_types::RegionId, entries: &[Applied
 }
 
 /// The same columns under the region's own schema: names and metadata of a batch in motion may differ, types may not.
-pub(crate) fn conform(layout: &Layout, region: millstream_types::RegionId, rows: &RecordBatch) -> Result<RecordBatch, StorageError> {
+pub(crate) fn conform(
+    layout: &Layout,
+    region: millstream_types::RegionId,
+    rows: &RecordBatch,
+) -> Result<RecordBatch, StorageError> {
     RecordBatch::try_new(layout.table.clone(), rows.columns().to_vec())
         .map_err(|e| StorageError::Invalid { region, what: format!("rows do not fit the table: {e}") })
 }

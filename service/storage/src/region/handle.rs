@@ -45,11 +45,21 @@ impl RegionHandle {
     /// A read as of `seq` is exact if every version since is kept, if a pin protects it, or if the region had no rows yet.
     fn check_kept(&self, version: &Version, seq: Seq) -> Result<(), StorageError> {
         let start = self.shared.cell.borrow().manifest.start;
-        let kept = !version.layout.is_keyed() || seq >= version.history_from || seq <= start || self.ctx.pins.protects(self.shared.id, seq);
-        if kept { Ok(()) } else { Err(StorageError::SequenceNotKept { region: self.shared.id, seq, history_from: version.history_from }) }
+        let kept = !version.layout.is_keyed()
+            || seq >= version.history_from
+            || seq <= start
+            || self.ctx.pins.protects(self.shared.id, seq);
+        if kept {
+            Ok(())
+        } else {
+            Err(StorageError::SequenceNotKept { region: self.shared.id, seq, history_from: version.history_from })
+        }
     }
 
-    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<Result<T, StorageError>>) -> Request) -> Result<T, StorageError> {
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, StorageError>>) -> Request,
+    ) -> Result<T, StorageError> {
         let (reply, answer) = oneshot::channel();
         self.shared.worker.request(request(reply)).await?;
         answer.await.map_err(|_| StorageError::Stopped { what: "region worker" })?
@@ -117,7 +127,12 @@ impl Region for RegionHandle {
             wal_start,
             wal_end,
             pins: self.ctx.pins.list(self.shared.id),
-            gaps: cell.manifest.gaps.iter().map(|g| format!("{} [{}, {}) policy {}", g.kind, g.from, g.to, g.policy)).collect(),
+            gaps: cell
+                .manifest
+                .gaps
+                .iter()
+                .map(|g| format!("{} [{}, {}) policy {}", g.kind, g.from, g.to, g.policy))
+                .collect(),
         }
     }
 
@@ -130,14 +145,22 @@ impl Region for RegionHandle {
 
     fn scan(&self, request: ScanRequest) -> ScanStream {
         let version = self.shared.version();
-        let checked = request.from.map_or(Ok(()), |from| self.check_kept(&version, from)).and_then(|()| self.check_kept(&version, request.to));
+        let checked = request
+            .from
+            .map_or(Ok(()), |from| self.check_kept(&version, from))
+            .and_then(|()| self.check_kept(&version, request.to));
         match checked {
             Ok(()) => read::scan(version, self.ctx.reader.clone(), request),
             Err(e) => futures::stream::once(async move { Err(e) }).boxed(),
         }
     }
 
-    async fn lookup(&self, prefixes: Vec<Key>, at: Seq, columns: Option<Vec<usize>>) -> Result<LookupRows, StorageError> {
+    async fn lookup(
+        &self,
+        prefixes: Vec<Key>,
+        at: Seq,
+        columns: Option<Vec<usize>>,
+    ) -> Result<LookupRows, StorageError> {
         let version = self.shared.version();
         self.check_kept(&version, at)?;
         read::lookup(version, self.ctx.reader.clone(), prefixes, at, columns).await

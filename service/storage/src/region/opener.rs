@@ -6,12 +6,7 @@ use std::sync::Arc;
 
 use millstream_types::{RegionKind, Seq, error::chain};
 
-use super::{
-    RegionShared,
-    shared::Cell,
-    state::RegionState,
-    version::Version,
-};
+use super::{RegionShared, shared::Cell, state::RegionState, version::Version};
 use crate::{
     RegionSpec, StorageError, WalBinding,
     context::Context,
@@ -25,7 +20,13 @@ use crate::{
 };
 
 /// Claims the region and hands it to its worker, in state Opening. `pruned`: nothing below it is needed from a shared WAL.
-pub(crate) async fn open(ctx: &Context, spec: &RegionSpec, worker: &WorkerSender, book: &RegionBook, pruned: Seq) -> Result<Arc<RegionShared>, StorageError> {
+pub(crate) async fn open(
+    ctx: &Context,
+    spec: &RegionSpec,
+    worker: &WorkerSender,
+    book: &RegionBook,
+    pruned: Seq,
+) -> Result<Arc<RegionShared>, StorageError> {
     if ctx.bucket.head(&paths::dropping(spec.id)).await?.is_some() {
         return Err(StorageError::RegionNotFound { region: spec.id });
     }

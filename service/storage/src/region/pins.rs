@@ -71,7 +71,12 @@ pub struct PinBoard {
 }
 
 impl PinBoard {
-    pub fn new(bucket: Arc<Bucket>, clock: Arc<dyn Clock>, replica: Arc<str>, listener: Arc<dyn WorkerListener>) -> Self {
+    pub fn new(
+        bucket: Arc<Bucket>,
+        clock: Arc<dyn Clock>,
+        replica: Arc<str>,
+        listener: Arc<dyn WorkerListener>,
+    ) -> Self {
         Self { bucket, clock, replica, listener, jobs: Mutex::default() }
     }
 
@@ -84,7 +89,8 @@ impl PinBoard {
             let list: PinList = codec::unseal(&log.path(version), &bytes)?;
             let map: PinMap =
                 list.pins.into_iter().map(|p| ((p.region, p.input), Pin { exact: p.exact, floor: p.floor })).collect();
-            let pins = JobPins { state: Mutex::new(JobState { current: map.clone(), published: map }), ..JobPins::default() };
+            let pins =
+                JobPins { state: Mutex::new(JobState { current: map.clone(), published: map }), ..JobPins::default() };
             *pins.publish.lock().await = Some(version + 1);
             lock(&self.jobs).insert(job, Arc::new(pins));
         }
@@ -128,7 +134,10 @@ impl PinBoard {
             Some(pins) => Some(pins.publish.lock().await),
             None => None,
         };
-        self.bucket.delete_folder(&paths::pins(job)).await.map(|_| ())
+        for list in self.bucket.list(&paths::pins(job)).await? {
+            self.bucket.delete(list.location.as_ref()).await?;
+        }
+        Ok(())
     }
 
     /// Publishes what has moved since the last time. An error of one job does not stop the others; the first is returned.
@@ -247,7 +256,10 @@ mod tests {
 
     #[test]
     fn a_floor_covers_everything_at_or_after_it() {
-        let pin = |exact: &[i64], floor: Option<i64>| Pin { exact: exact.iter().map(|s| Seq(*s)).collect(), floor: floor.map(Seq) };
+        let pin = |exact: &[i64], floor: Option<i64>| Pin {
+            exact: exact.iter().map(|s| Seq(*s)).collect(),
+            floor: floor.map(Seq),
+        };
         assert!(covers(&pin(&[], Some(5)), &pin(&[7], Some(5))));
         assert!(!covers(&pin(&[], Some(5)), &pin(&[4], None)));
         assert!(covers(&pin(&[4], Some(5)), &pin(&[4], Some(9))));

@@ -11,7 +11,9 @@ use millstream_types::{BadRecordSink, LeaderEpoch, RegionId, Seq, ShardId, codec
 use tokio::sync::watch;
 
 use super::{state::RegionState, version::Version};
-use crate::{RegionSpec, StorageError, WalBinding, api::OnDataLoss, layout::Layout, manifest::State, request::WorkerSender};
+use crate::{
+    RegionSpec, StorageError, WalBinding, api::OnDataLoss, layout::Layout, manifest::State, request::WorkerSender,
+};
 
 /// What readers and waiters look at. Replaced as a whole by the worker of the region, after each batch of requests.
 #[derive(Debug, Clone)]
@@ -51,7 +53,13 @@ pub struct RegionShared {
 }
 
 impl RegionShared {
-    pub(crate) fn new(spec: &RegionSpec, layout: Arc<Layout>, leader_epoch: LeaderEpoch, worker: WorkerSender, cell: Cell) -> Self {
+    pub(crate) fn new(
+        spec: &RegionSpec,
+        layout: Arc<Layout>,
+        leader_epoch: LeaderEpoch,
+        worker: WorkerSender,
+        cell: Cell,
+    ) -> Self {
         Self {
             id: spec.id,
             layout,

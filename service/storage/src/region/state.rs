@@ -72,7 +72,11 @@ pub fn next(region: RegionId, state: RegionState, event: Event) -> Result<Region
         (
             S::Fenced | S::Quarantined | S::Dropping | S::Closed,
             Event::Replayed | Event::Fence | Event::Quarantine | Event::Drop,
-        ) => Err(StorageError::WrongState { region, state: state.as_str(), reason: format!("{event:?} does not apply").to_lowercase() }),
+        ) => Err(StorageError::WrongState {
+            region,
+            state: state.as_str(),
+            reason: format!("{event:?} does not apply").to_lowercase(),
+        }),
     }
 }
 

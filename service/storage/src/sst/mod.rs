@@ -12,12 +12,7 @@ pub use meta::{FileMeta, GroupMeta};
 pub use reader::SstReader;
 
 use crate::{
-    StorageError,
-    compaction::KeepRule,
-    layout::Layout,
-    manifest::FileEntry,
-    memtable::Run,
-    object_store::Bucket,
+    StorageError, compaction::KeepRule, layout::Layout, manifest::FileEntry, memtable::Run, object_store::Bucket,
 };
 
 /// How files are cut and compressed.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use millstream_types::{RegionId, Seq};
 
 use super::SstOptions;
-use crate::{StorageError, compaction::KeepRule, layout::Layout, manifest::FileEntry, memtable::Run, object_store::Bucket};
+use crate::{
+    StorageError, compaction::KeepRule, layout::Layout, manifest::FileEntry, memtable::Run, object_store::Bucket,
+};
 
 pub(super) async fn write_runs(
     bucket: &Arc<Bucket>,

@@ -14,7 +14,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use millstream_types::{Classified, CommitOutcome, EpochWriter, ErrorKind, LogError, OutBatch, RegionId, Seq, error::chain};
+use millstream_types::{CommitOutcome, EpochWriter, ErrorKind, LogError, OutBatch, RegionId, Seq, error::chain};
 use tokio::sync::mpsc;
 
 use super::{
@@ -49,6 +49,7 @@ struct Pending {
 }
 
 /// Owns the producer of a shard; one task.
+#[derive(Debug)]
 pub(crate) struct Appender {
     ctx: Arc<Context>,
     shard: Arc<Shard>,
@@ -104,7 +105,11 @@ impl Appender {
 
     async fn append(&mut self, group: Vec<AppendRequest>) {
         let mut writes = self.join_repeated(group);
-        let Some(out) = self.encode(&mut writes).await else { return };
+        if writes.is_empty() {
+            return;
+        }
+        let Some((out, good)) = encode(self.ctx.clone(), self.shard.id, writes).await else { return };
+        writes = good;
         if writes.is_empty() {
             return;
         }
@@ -115,7 +120,12 @@ impl Appender {
             // Nothing of this group was sent, so it failed for certain.
             let text = chain(&e);
             tracing::warn!(shard = %self.shard.id, error = %text, "cannot start the producer of a shard");
-            answer_all(writes, |region, _| Err(StorageError::AppendFailed { region, source: Some(LogError::new(ErrorKind::Unavailable, text.clone())) }));
+            answer_all(writes, |region, _| {
+                Err(StorageError::AppendFailed {
+                    region,
+                    source: Some(LogError::new(ErrorKind::Unavailable, text.clone())),
+                })
+            });
             self.shard.release(Holder::Append);
             return;
         }
@@ -138,7 +148,9 @@ impl Appender {
             CommitOutcome::Aborted(e) => {
                 let text = chain(&e);
                 tracing::warn!(shard = %self.shard.id, error = %text, "client writes were aborted");
-                answer_all(writes, |region, _| Err(StorageError::AppendFailed { region, source: Some(LogError::new(e.kind, text.clone())) }));
+                answer_all(writes, |region, _| {
+                    Err(StorageError::AppendFailed { region, source: Some(LogError::new(e.kind, text.clone())) })
+                });
             }
             CommitOutcome::Fenced(e) => {
                 self.ready = false;
@@ -147,7 +159,12 @@ impl Appender {
                     write.region.worker.notice(Notice::Fence { region: write.region.clone() }).await;
                 }
                 answer_all(writes, |region, ours| {
-                    Err(StorageError::Fenced { region, version: 0, theirs: millstream_types::LeaderEpoch(ours.0 + 1), ours })
+                    Err(StorageError::Fenced {
+                        region,
+                        version: 0,
+                        theirs: millstream_types::LeaderEpoch(ours.0 + 1),
+                        ours,
+                    })
                 });
             }
             CommitOutcome::Unknown(e) => {
@@ -181,32 +198,6 @@ impl Appender {
         writes
     }
 
-    /// All entries of the group as records. A write that cannot be encoded fails alone. `None`: the engine stops.
-    async fn encode(&self, writes: &mut Vec<Pending>) -> Option<OutBatch> {
-        let taken = std::mem::take(writes);
-        let limits = EntryLimits { entry_bytes: self.ctx.config.wal.entry_bytes, max_row_bytes: self.ctx.config.wal.max_row_bytes };
-        let (topic, partition, now) = (self.ctx.wal_topic.clone(), self.shard.id.0 as i32, self.ctx.clock.now_ms() as i64);
-        let done = self.ctx.runner.on_compute("encode client writes", move || {
-            let mut out = OutBatch::new(topic, now);
-            out.want_offsets = true;
-            let mut good = Vec::with_capacity(taken.len());
-            for mut write in taken {
-                match encode_write(&mut write, limits, out.len()) {
-                    Ok(entries) => {
-                        let key = entry::record_key(write.region.id);
-                        entries.iter().for_each(|bytes| out.push(partition, Some(&key), Some(bytes)));
-                        good.push(write);
-                    }
-                    Err(e) => refuse(write, &e),
-                }
-            }
-            (out, good)
-        });
-        let (out, good) = done.await?;
-        *writes = good;
-        Some(out)
-    }
-
     async fn init_within_deadline(&mut self) -> Result<(), LogError> {
         let deadline = self.ctx.clock.now_ms() + self.ctx.config.wal.append_deadline.as_millis() as u64;
         let mut attempt = 0;
@@ -214,7 +205,9 @@ impl Appender {
             match self.init().await {
                 Ok(()) => return Ok(()),
                 Err(e) if self.ctx.clock.now_ms() >= deadline => return Err(e),
-                Err(e) => tracing::warn!(shard = %self.shard.id, attempt, error = %chain(&e), "init of the shard's producer failed, repeating"),
+                Err(e) => {
+                    tracing::warn!(shard = %self.shard.id, attempt, error = %chain(&e), "init of the shard's producer failed, repeating")
+                }
             }
             self.ctx.clock.sleep(Context::backoff(Duration::from_millis(100), Duration::from_secs(2), attempt)).await;
             attempt += 1;
@@ -269,7 +262,9 @@ impl Appender {
         let failed = loop {
             match self.read_back(&writes, from).await {
                 Ok(failed) => break failed,
-                Err(e) => tracing::warn!(shard = %self.shard.id, attempt, error = %chain(&e), "reading back failed, repeating"),
+                Err(e) => {
+                    tracing::warn!(shard = %self.shard.id, attempt, error = %chain(&e), "reading back failed, repeating")
+                }
             }
             if self.ctx.clock.now_ms() >= deadline {
                 give_up(&mut writes, "the log cannot be read back");
@@ -279,7 +274,11 @@ impl Appender {
         };
         for write in writes {
             let found = self.shard.write_answer(write.write_id);
-            self.ctx.metrics.append_unknown.with_label_values(&[if found.is_some() { "committed" } else { "absent" }]).inc();
+            self.ctx
+                .metrics
+                .append_unknown
+                .with_label_values(&[if found.is_some() { "committed" } else { "absent" }])
+                .inc();
             let region = write.region.id;
             if failed.contains(&region) {
                 tracing::warn!(%region, "a committed write waits in the log until its region opens again");
@@ -311,6 +310,33 @@ impl Appender {
     pub(crate) fn set_low(&mut self, low: Seq) {
         self.low = low;
     }
+}
+
+/// All entries of the group as records. A write that cannot be encoded fails alone. `None`: the engine stops.
+async fn encode(
+    ctx: Arc<Context>,
+    shard: millstream_types::ShardId,
+    taken: Vec<Pending>,
+) -> Option<(OutBatch, Vec<Pending>)> {
+    let limits = EntryLimits { entry_bytes: ctx.config.wal.entry_bytes, max_row_bytes: ctx.config.wal.max_row_bytes };
+    let (topic, partition, now) = (ctx.wal_topic.clone(), shard.0 as i32, ctx.clock.now_ms() as i64);
+    let encoding = ctx.runner.on_compute("encode client writes", move || {
+        let mut out = OutBatch::new(topic, now);
+        out.want_offsets = true;
+        let mut good = Vec::with_capacity(taken.len());
+        for mut write in taken {
+            match encode_write(&mut write, limits, out.len()) {
+                Ok(entries) => {
+                    let key = entry::record_key(write.region.id);
+                    entries.iter().for_each(|bytes| out.push(partition, Some(&key), Some(bytes)));
+                    good.push(write);
+                }
+                Err(e) => refuse(write, &e),
+            }
+        }
+        (out, good)
+    });
+    encoding.await
 }
 
 fn encode_write(write: &mut Pending, limits: EntryLimits, first_record: usize) -> Result<Vec<Vec<u8>>, StorageError> {
@@ -345,7 +371,10 @@ fn refuse(write: Pending, e: &StorageError) {
     }
 }
 
-fn answer_all(writes: Vec<Pending>, answer: impl Fn(RegionId, millstream_types::LeaderEpoch) -> Result<(Seq, Seq), StorageError>) {
+fn answer_all(
+    writes: Vec<Pending>,
+    answer: impl Fn(RegionId, millstream_types::LeaderEpoch) -> Result<(Seq, Seq), StorageError>,
+) {
     for write in writes {
         for r in write.replies {
             reply(r, answer(write.region.id, write.region.leader_epoch));
@@ -357,7 +386,14 @@ fn answer_all(writes: Vec<Pending>, answer: impl Fn(RegionId, millstream_types::
 fn give_up(writes: &mut [Pending], what: &str) {
     for write in writes {
         for r in write.replies.drain(..) {
-            reply(r, Err(StorageError::AppendUnknown { region: write.region.id, write_id: write.write_id, what: what.to_owned() }));
+            reply(
+                r,
+                Err(StorageError::AppendUnknown {
+                    region: write.region.id,
+                    write_id: write.write_id,
+                    what: what.to_owned(),
+                }),
+            );
         }
     }
 }

@@ -239,7 +239,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 /// Rows and ops of a `Rows` payload.
 pub fn decode_rows(payload: &[u8], rows: u32) -> Result<(RecordBatch, Vec<Op>), String> {
-    let reader = StreamReader::try_new(Cursor::new(payload), None).map_err(|e| format!("entry is no arrow stream: {e}"))?;
+    let reader =
+        StreamReader::try_new(Cursor::new(payload), None).map_err(|e| format!("entry is no arrow stream: {e}"))?;
     let batches = reader.collect::<Result<Vec<_>, _>>().map_err(|e| format!("entry has a broken batch: {e}"))?;
     let [batch] = batches.as_slice() else {
         return Err(format!("entry has {} batches, not one", batches.len()));
@@ -255,7 +256,11 @@ pub fn decode_rows(payload: &[u8], rows: u32) -> Result<(RecordBatch, Vec<Op>), 
     if ops.null_count() > 0 {
         return Err("op column has nulls".to_owned());
     }
-    let ops = ops.values().iter().map(|v| Op::from_i8(*v).ok_or_else(|| format!("op {v} is unknown"))).collect::<Result<_, _>>()?;
+    let ops = ops
+        .values()
+        .iter()
+        .map(|v| Op::from_i8(*v).ok_or_else(|| format!("op {v} is unknown")))
+        .collect::<Result<_, _>>()?;
     let columns: Vec<usize> = (0..last).collect();
     Ok((batch.project(&columns).map_err(|e| e.to_string())?, ops))
 }
@@ -282,7 +287,8 @@ mod tests {
 
     fn batch(texts: &[Option<String>]) -> RecordBatch {
         let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..texts.len() as i64));
-        RecordBatch::try_from_iter([("id", ids), ("t", Arc::new(StringArray::from_iter(texts.iter())) as ArrayRef)]).unwrap()
+        RecordBatch::try_from_iter([("id", ids), ("t", Arc::new(StringArray::from_iter(texts.iter())) as ArrayRef)])
+            .unwrap()
     }
 
     fn round_trip(texts: &[Option<String>], ops: &[Op], limit: usize) -> (usize, RecordBatch, Vec<Op>) {
@@ -326,7 +332,8 @@ mod tests {
     fn a_row_above_the_limit_is_refused() {
         let rows = batch(&[Some("x".repeat(5000))]);
         let limits = EntryLimits { entry_bytes: 1000, max_row_bytes: 4000 };
-        let e = encode_rows(header(0), &rows, &[Op::Insert], limits, &mut |_, _, _| panic!("nothing may be emitted")).unwrap_err();
+        let e = encode_rows(header(0), &rows, &[Op::Insert], limits, &mut |_, _, _| panic!("nothing may be emitted"))
+            .unwrap_err();
         assert!(e.to_string().contains("above the limit of 4000 bytes"), "{e}");
     }
 
@@ -336,7 +343,10 @@ mod tests {
         assert_eq!(parse(b""), Err(Reject::Foreign));
         let mut bytes = encode_epoch_end(JobId(4), Epoch(9), b"payload");
         let (h, payload) = parse(&bytes).unwrap();
-        assert_eq!((h.kind, h.origin, payload), (Kind::EpochEnd, Origin::Job { job: JobId(4), epoch: Epoch(9) }, &b"payload"[..]));
+        assert_eq!(
+            (h.kind, h.origin, payload),
+            (Kind::EpochEnd, Origin::Job { job: JobId(4), epoch: Epoch(9) }, &b"payload"[..])
+        );
         for i in 4..bytes.len() {
             bytes[i] ^= 1;
             assert!(matches!(parse(&bytes), Err(Reject::Corrupt(_))), "byte {i}");
@@ -363,10 +373,17 @@ mod tests {
         let rows = batch(&[Some("a".into()), None, Some("c".into())]);
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/v1");
         std::fs::create_dir_all(folder).unwrap();
-        encode_rows(header(0), &rows, &[Op::Insert, Op::Delete, Op::UpdateInsert], EntryLimits::default(), &mut |b, _, _| {
-            std::fs::write(format!("{folder}/wal_rows.bin"), b).unwrap();
-        })
+        encode_rows(
+            header(0),
+            &rows,
+            &[Op::Insert, Op::Delete, Op::UpdateInsert],
+            EntryLimits::default(),
+            &mut |b, _, _| {
+                std::fs::write(format!("{folder}/wal_rows.bin"), b).unwrap();
+            },
+        )
         .unwrap();
-        std::fs::write(format!("{folder}/wal_epoch_end.bin"), encode_epoch_end(JobId(4), Epoch(9), b"payload")).unwrap();
+        std::fs::write(format!("{folder}/wal_epoch_end.bin"), encode_epoch_end(JobId(4), Epoch(9), b"payload"))
+            .unwrap();
     }
 }

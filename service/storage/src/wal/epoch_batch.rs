@@ -87,7 +87,11 @@ impl EpochBatch {
         let (out, parts) = (&mut self.out, &mut self.parts);
         entry::encode_rows(header, &rows, &ops, self.limits, &mut |bytes, first, count| {
             out.push(partition, Some(&key), Some(&bytes));
-            parts.push(Some(Part { region: region.id(), rows: rows.slice(first, count), ops: ops[first..first + count].to_vec() }));
+            parts.push(Some(Part {
+                region: region.id(),
+                rows: rows.slice(first, count),
+                ops: ops[first..first + count].to_vec(),
+            }));
         })?;
         self.rows_bytes += rows.get_array_memory_size();
         Ok(())
@@ -118,13 +122,20 @@ impl EpochBatch {
     /// Makes the committed rows readable; `offsets` are those of the WAL batch, one per record. Returns when all regions show them; idempotent.
     pub async fn apply(&self, storage: &dyn Storage, offsets: &[i64]) -> Result<(), StorageError> {
         if offsets.len() != self.parts.len() {
-            let what = format!("job {} epoch {}: {} offsets for {} wal records", self.job, self.epoch, offsets.len(), self.parts.len());
+            let what = format!(
+                "job {} epoch {}: {} offsets for {} wal records",
+                self.job,
+                self.epoch,
+                offsets.len(),
+                self.parts.len()
+            );
             return Err(StorageError::Internal { what, source: None });
         }
         let mut by_region: Vec<(RegionId, Vec<AppliedEntry>)> = Vec::new();
         for (part, offset) in self.parts.iter().zip(offsets) {
             let Some(part) = part else { continue };
-            let entry = AppliedEntry { seq: millstream_types::Seq(*offset), rows: part.rows.clone(), ops: part.ops.clone() };
+            let entry =
+                AppliedEntry { seq: millstream_types::Seq(*offset), rows: part.rows.clone(), ops: part.ops.clone() };
             match by_region.iter_mut().find(|(id, _)| *id == part.region) {
                 Some((_, entries)) => entries.push(entry),
                 None => by_region.push((part.region, vec![entry])),

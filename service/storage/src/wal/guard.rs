@@ -35,8 +35,10 @@ pub(crate) async fn look(ctx: &Context, regions: Vec<Arc<RegionShared>>) {
         }
     }
     let topics = &topics;
-    stream::iter(regions).for_each_concurrent(PARALLEL, |region| async move { look_at(ctx, &region, topics).await }).await;
-    lag(ctx, topics);
+    stream::iter(regions.clone())
+        .for_each_concurrent(PARALLEL, |region| async move { look_at(ctx, &region, topics).await })
+        .await;
+    report_lag(ctx, &regions);
 }
 
 async fn look_at(ctx: &Context, region: &Arc<RegionShared>, topics: &HashMap<Arc<str>, Option<TopicInfo>>) {
@@ -63,7 +65,12 @@ async fn look_at(ctx: &Context, region: &Arc<RegionShared>, topics: &HashMap<Arc
     let applied = cell.version.applied;
     // A log start above `applied` is the reader's to find: it may be far ahead of what is applied. A log that ends below is not our log any more.
     if cell.state == RegionState::Writable && Seq::from(ends.high_watermark) < applied {
-        let notice = Notice::OutOfRange { region: region.clone(), wanted: applied, start: ends.start.into(), end: ends.high_watermark.into() };
+        let notice = Notice::OutOfRange {
+            region: region.clone(),
+            wanted: applied,
+            start: ends.start.into(),
+            end: ends.high_watermark.into(),
+        };
         region.worker.notice(notice).await;
         return;
     }
@@ -76,9 +83,16 @@ async fn look_at(ctx: &Context, region: &Arc<RegionShared>, topics: &HashMap<Arc
     }
 }
 
-fn lag(ctx: &Context, topics: &HashMap<Arc<str>, Option<TopicInfo>>) {
-    if !topics.is_empty() {
-        tracing::trace!(topics = topics.len(), used = ctx.buffer.usage().used(), "retention looked at");
+/// Records between position and log end, added up per table.
+fn report_lag(ctx: &Context, regions: &[Arc<RegionShared>]) {
+    let mut lag: HashMap<&str, i64> = HashMap::new();
+    for region in regions {
+        if let (_, Some(end)) = region.wal_ends() {
+            *lag.entry(&region.table_name).or_default() += (end.0 - region.applied().0).max(0);
+        }
+    }
+    for (table, records) in lag {
+        ctx.metrics.tail_lag.with_label_values(&[table]).set(records);
     }
 }
 
@@ -86,7 +100,10 @@ fn lag(ctx: &Context, topics: &HashMap<Arc<str>, Option<TopicInfo>>) {
 pub(crate) fn recreated(partition: &TopicPartition, topic_id: &str, info: &TopicInfo) -> Option<String> {
     let known = !topic_id.is_empty() && !info.topic_id.is_empty();
     (known && info.topic_id != topic_id).then(|| {
-        format!("topic {} was deleted and created again (topic id {topic_id}, now {}): drop the table and create it again", partition.topic, info.topic_id)
+        format!(
+            "topic {} was deleted and created again (topic id {topic_id}, now {}): drop the table and create it again",
+            partition.topic, info.topic_id
+        )
     })
 }
 

@@ -66,7 +66,8 @@ impl RegionBook {
             }
             self.listed.store(true, Ordering::SeqCst);
         }
-        let unread: Vec<RegionId> = self.lock().iter().filter(|(_, c)| c.flushed.is_none()).map(|(id, _)| *id).collect();
+        let unread: Vec<RegionId> =
+            self.lock().iter().filter(|(_, c)| c.flushed.is_none()).map(|(id, _)| *id).collect();
         let mut whole = true;
         for region in unread {
             match Store::load(&ctx.store, region).await {
@@ -117,7 +118,9 @@ pub(crate) async fn prune(
         }
     };
     state.blocked_since = if whole { None } else { state.blocked_since.or(Some(now)) };
-    ctx.metrics.wal_prune_blocked_seconds.set(state.blocked_since.map_or(0.0, |t| now.saturating_sub(t) as f64 / 1000.0));
+    ctx.metrics
+        .wal_prune_blocked_seconds
+        .set(state.blocked_since.map_or(0.0, |t| now.saturating_sub(t) as f64 / 1000.0));
     if !whole {
         return;
     }
@@ -142,7 +145,12 @@ async fn prune_shard(
     let ends = shard.log.offsets().await?;
     let settled = shard.settled(ends.stable);
     shard.saw_stable(ends.stable);
-    let mut limit = kept_tail(state.settled.entry(shard.id).or_default(), now, settled, ctx.config.wal.keep_tail.as_millis() as u64);
+    let mut limit = kept_tail(
+        state.settled.entry(shard.id).or_default(),
+        now,
+        settled,
+        ctx.config.wal.keep_tail.as_millis() as u64,
+    );
     let mut holder = None;
     for (id, closed_flushed) in book.of_shard(shard.id) {
         let needed = match open(id).map(|r| r.cell.borrow().clone()) {
@@ -166,7 +174,9 @@ async fn prune_shard(
     }
     let at = holder.unwrap_or(RegionId::from_u64(0));
     if limit > shard.pruned() {
-        ctx.bucket.put(&format!("{}/{:020}.json", paths::pruned(shard.id.0), limit.0), bytes::Bytes::from_static(b"{}")).await?;
+        ctx.bucket
+            .put(&format!("{}/{:020}.json", paths::pruned(shard.id.0), limit.0), bytes::Bytes::from_static(b"{}"))
+            .await?;
         shard.set_pruned(limit);
     }
     ctx.at(Point::PrunePut, at).await;

@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use millstream_types::{Classified, Epoch, ErrorKind, JobId, LeaderEpoch, LogEvent, LogReader, Offset, Op, RawBatch, RegionId, Seq, error::chain};
+use millstream_types::{
+    Classified, Epoch, ErrorKind, JobId, LeaderEpoch, LogEvent, LogReader, Offset, Op, RawBatch, RegionId, Seq,
+    error::chain,
+};
 
 use super::{
     entry::{self, Kind, Origin, Reject},
@@ -65,7 +68,10 @@ pub(crate) async fn replay(
         ctx,
         shard,
         take,
-        targets: targets.into_iter().map(|t| (t.region.id, TargetState { target: t, newest: LeaderEpoch(0) })).collect(),
+        targets: targets
+            .into_iter()
+            .map(|t| (t.region.id, TargetState { target: t, newest: LeaderEpoch(0) }))
+            .collect(),
         epochs: HashMap::new(),
         pending: BTreeMap::new(),
         pending_bytes: 0,
@@ -84,7 +90,8 @@ pub(crate) async fn replay(
                 LogEvent::EndReached { end: at } => position = position.max(at.into()),
                 LogEvent::OutOfRange { wanted, start, end: log_end } => {
                     if start <= wanted {
-                        let what = format!("log end {log_end} is below offset {wanted}, which the manifest says was written");
+                        let what =
+                            format!("log end {log_end} is below offset {wanted}, which the manifest says was written");
                         return Err(StorageError::corrupt(shard.log.partition().to_string(), what));
                     }
                     replay.lost(wanted.into(), start.into()).await;
@@ -259,11 +266,16 @@ impl Replay<'_> {
 
     /// The log lost a range that a prune marker did not allow for.
     async fn lost(&mut self, from: Seq, start: Seq) {
-        let hit: Vec<RegionId> = self.targets.values().filter(|s| s.target.from < start).map(|s| s.target.region.id).collect();
+        let hit: Vec<RegionId> =
+            self.targets.values().filter(|s| s.target.from < start).map(|s| s.target.region.id).collect();
         tracing::error!(partition = %self.shard.log.partition(), from = from.0, start = start.0, regions = hit.len(), "shared wal lost entries that were needed");
         for id in hit {
             if let Some(state) = self.targets.remove(&id) {
-                let reason = format!("shared wal {} starts at {start}, needed from {}", self.shard.log.partition(), state.target.from);
+                let reason = format!(
+                    "shared wal {} starts at {start}, needed from {}",
+                    self.shard.log.partition(),
+                    state.target.from
+                );
                 self.quarantine(state.target.region, reason).await;
             }
         }

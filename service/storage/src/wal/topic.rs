@@ -10,7 +10,9 @@ use std::{sync::Arc, time::Duration};
 
 use arrow::{array::RecordBatch, compute::concat_batches};
 use futures::FutureExt;
-use millstream_types::{Classified, Decoder, ErrorKind, LogEvent, LogReader, LogStore, Op, RawBatch, Seq, TopicPartition, error::chain};
+use millstream_types::{
+    Classified, Decoder, ErrorKind, LogEvent, LogReader, LogStore, Op, RawBatch, Seq, TopicPartition, error::chain,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +25,12 @@ use crate::{
 };
 
 /// Starts the tail at `from`; it ends when the token is cancelled, or after a notice that says why.
-pub(crate) fn spawn(ctx: &Arc<Context>, region: &Arc<RegionShared>, partition: TopicPartition, from: Seq) -> CancellationToken {
+pub(crate) fn spawn(
+    ctx: &Arc<Context>,
+    region: &Arc<RegionShared>,
+    partition: TopicPartition,
+    from: Seq,
+) -> CancellationToken {
     let token = CancellationToken::new();
     let decoder = region.decoder.as_ref().map(|d| d.decoder());
     let task = {
@@ -34,7 +41,16 @@ pub(crate) fn spawn(ctx: &Arc<Context>, region: &Arc<RegionShared>, partition: T
                 return region.worker.notice(Notice::Quarantine { region: region.clone(), reason }).await;
             };
             let room = Arc::new(Semaphore::new(ctx.config.tail_ahead_bytes.min(Semaphore::MAX_PERMITS)));
-            let tail = Tail { log: ctx.logs.log(&partition), ctx: &ctx, region: &region, partition, decoder, room, position: from, pending: Pending::default() };
+            let tail = Tail {
+                log: ctx.logs.log(&partition),
+                ctx: &ctx,
+                region: &region,
+                partition,
+                decoder,
+                room,
+                position: from,
+                pending: Pending::default(),
+            };
             token.run_until_cancelled(tail.run()).await;
         }
     };
@@ -88,7 +104,10 @@ impl Tail<'_> {
                 Ok(reader) => break reader,
                 Err(e) if e.kind() == ErrorKind::Unavailable => {
                     tracing::warn!(region = %self.region.id, partition = %self.partition, error = %chain(&e), "cannot read the topic, repeating");
-                    self.ctx.clock.sleep(Context::backoff(Duration::from_millis(100), Duration::from_secs(10), attempt)).await;
+                    self.ctx
+                        .clock
+                        .sleep(Context::backoff(Duration::from_millis(100), Duration::from_secs(10), attempt))
+                        .await;
                     attempt += 1;
                 }
                 Err(e) => return self.quarantine(chain(&e)).await,
@@ -121,7 +140,8 @@ impl Tail<'_> {
         match event {
             LogEvent::Records(batch) => {
                 self.decode(&batch);
-                let full = self.pending.seqs.len() >= self.ctx.config.tail_run_rows || self.pending.bytes >= self.ctx.config.tail_ahead_bytes / 4;
+                let full = self.pending.seqs.len() >= self.ctx.config.tail_run_rows
+                    || self.pending.bytes >= self.ctx.config.tail_ahead_bytes / 4;
                 // Records that gave no rows (bad, ignored) move the position alone.
                 if full || self.pending.seqs.is_empty() { self.hand_over().await } else { Ok(()) }
             }
@@ -138,7 +158,12 @@ impl Tail<'_> {
             LogEvent::OutOfRange { wanted, start, end } => {
                 self.hand_over().await?;
                 self.wait_until_applied().await?;
-                let notice = Notice::OutOfRange { region: self.region.clone(), wanted: wanted.into(), start: start.into(), end: end.into() };
+                let notice = Notice::OutOfRange {
+                    region: self.region.clone(),
+                    wanted: wanted.into(),
+                    start: start.into(),
+                    end: end.into(),
+                };
                 self.region.worker.notice(notice).await;
                 Err(End::Told)
             }
@@ -214,7 +239,7 @@ impl Tail<'_> {
         Run::build(layout, &rows, &pending.ops, &pending.seqs, 0)
     }
 
-    async fn take_room(&self, bytes: usize) -> Result<Vec<OwnedSemaphorePermit>, End> {
+    async fn take_room(&mut self, bytes: usize) -> Result<Vec<OwnedSemaphorePermit>, End> {
         let config = &self.ctx.config;
         // A run larger than the whole budget waits for all of it, then goes alone.
         let own = bytes.min(config.tail_ahead_bytes).min(u32::MAX as usize) as u32;
@@ -225,13 +250,13 @@ impl Tail<'_> {
     }
 
     /// Notices overtake rows, so what was handed over must be in the memtable before the worker hears that the tail has ended.
-    async fn wait_until_applied(&self) -> Result<(), End> {
+    async fn wait_until_applied(&mut self) -> Result<(), End> {
         let mut cell = self.region.cell.subscribe();
         let done = cell.wait_for(|c| c.version.applied >= self.position || !c.state.is_live()).await;
         done.map(|_| ()).map_err(|_| End::Stopped)
     }
 
-    async fn quarantine(&self, reason: String) {
+    async fn quarantine(&mut self, reason: String) {
         let reason = format!("topic {}: {reason}", self.partition);
         self.region.worker.notice(Notice::Quarantine { region: self.region.clone(), reason }).await;
     }

@@ -55,7 +55,10 @@ impl RegionWorkerLoop {
     pub(super) fn compact_if_due(&mut self, shared: &Arc<RegionShared>) {
         let now = self.ctx.clock.now_ms();
         let config = &self.ctx.config.compaction;
-        let Some(region) = self.regions.get_mut(&shared.id).filter(|r| r.state.is_live() && !r.compaction.running) else { return };
+        let Some(region) = self.regions.get_mut(&shared.id).filter(|r| r.state.is_live() && !r.compaction.running)
+        else {
+            return;
+        };
         if !region.compaction.waiting.is_empty() {
             let waiting = std::mem::take(&mut region.compaction.waiting);
             match pick_all(&region.manifest.files) {
@@ -67,7 +70,12 @@ impl RegionWorkerLoop {
         if !config.automatic || region.compaction.not_before_ms > now {
             return;
         }
-        let options = PickOptions { min_runs: config.min_runs, max_runs: config.max_runs, max_inputs: MAX_INPUTS, ..PickOptions::default() };
+        let options = PickOptions {
+            min_runs: config.min_runs,
+            max_runs: config.max_runs,
+            max_inputs: MAX_INPUTS,
+            ..PickOptions::default()
+        };
         if let Some(plan) = pick(&region.manifest.files, &options) {
             self.start_compaction(shared, plan, Vec::new());
         }
@@ -90,7 +98,10 @@ impl RegionWorkerLoop {
         self.ctx.runner.io("watch of a compaction", async move {
             if matches!(task.await, Ok(None)) {
                 let result = Err(StorageError::Internal { what: "compaction panicked".to_owned(), source: None });
-                watched.worker.notice(Notice::Compacted { region: watched.clone(), inputs, result, history_from: None }).await;
+                watched
+                    .worker
+                    .notice(Notice::Compacted { region: watched.clone(), inputs, result, history_from: None })
+                    .await;
             }
         });
     }
@@ -123,7 +134,14 @@ impl RegionWorkerLoop {
                 let text = chain(&e);
                 let waiters = std::mem::take(&mut region.compaction.current);
                 for reply in waiters {
-                    answer(reply, Err(StorageError::WrongState { region: shared.id, state: "compaction_failed", reason: text.clone() }));
+                    answer(
+                        reply,
+                        Err(StorageError::WrongState {
+                            region: shared.id,
+                            state: "compaction_failed",
+                            reason: text.clone(),
+                        }),
+                    );
                 }
                 self.ctx.metrics.compaction_total.with_label_values(&["failed"]).inc();
             }
@@ -148,7 +166,8 @@ async fn run(
     inputs: &[Arc<FileEntry>],
     keep: &crate::compaction::KeepRule,
 ) -> Result<Vec<FileEntry>, StorageError> {
-    let _permit = ctx.compaction_permits.acquire().await.map_err(|_| StorageError::Stopped { what: "storage engine" })?;
+    let _permit =
+        ctx.compaction_permits.acquire().await.map_err(|_| StorageError::Stopped { what: "storage engine" })?;
     let started = ctx.clock.now_ms();
     let options = ctx.compaction_options(region.layout.is_keyed());
     let files = rewrite(&ctx.bucket, &ctx.reader, &region.layout, region.id, inputs, keep, &options).await?;

@@ -119,7 +119,14 @@ impl RegionWorkerLoop {
                 tracing::warn!(region = %shared.id, attempt, error = %chain(&e), "flush failed, the memtable stays");
                 let text = chain(&e);
                 for (_, reply) in std::mem::take(&mut region.flush_waiters) {
-                    answer(reply, Err(StorageError::WrongState { region: shared.id, state: "flush_failed", reason: text.clone() }));
+                    answer(
+                        reply,
+                        Err(StorageError::WrongState {
+                            region: shared.id,
+                            state: "flush_failed",
+                            reason: text.clone(),
+                        }),
+                    );
                 }
                 self.ctx.metrics.flush_total.with_label_values(&["failed"]).inc();
                 self.ctx.buffer.notify();
@@ -197,7 +204,8 @@ struct FlushTask {
 impl FlushTask {
     fn new(ctx: &Arc<Context>, region: &OpenRegion, frozen: &Frozen, now_ms: u64) -> Self {
         // What is below the oldest SST may go for good: there is nothing older that a delete would have to hide.
-        let bottom = region.manifest.files.is_empty() && region.frozen.front().is_none_or(|first| first.id == frozen.id);
+        let bottom =
+            region.manifest.files.is_empty() && region.frozen.front().is_none_or(|first| first.id == frozen.id);
         let (keep, history_from) = keep_rule(ctx, region, now_ms, bottom);
         Self {
             ctx: ctx.clone(),
@@ -224,7 +232,10 @@ impl FlushTask {
         runner.io("watch of a flush", async move {
             if matches!(task.await, Ok(None)) {
                 let result = Err(StorageError::Internal { what: "flush panicked".to_owned(), source: None });
-                watched.worker.notice(Notice::Uploaded { region: watched.clone(), frozen: id, result, history_from: None }).await;
+                watched
+                    .worker
+                    .notice(Notice::Uploaded { region: watched.clone(), frozen: id, result, history_from: None })
+                    .await;
             }
         });
     }
@@ -233,12 +244,14 @@ impl FlushTask {
         if self.runs.is_empty() {
             return Ok(Vec::new());
         }
-        let _permit = self.ctx.flush_permits.acquire().await.map_err(|_| StorageError::Stopped { what: "storage engine" })?;
+        let _permit =
+            self.ctx.flush_permits.acquire().await.map_err(|_| StorageError::Stopped { what: "storage engine" })?;
         self.ctx.at(Point::FlushStart, self.region.id).await;
         let started = self.ctx.clock.now_ms();
         let layout = &self.region.layout;
         let options = self.ctx.flush_options(layout.is_keyed());
-        let files = write_runs(&self.ctx.bucket, layout, self.region.id, &self.runs, &self.keep, self.range, &options).await?;
+        let files =
+            write_runs(&self.ctx.bucket, layout, self.region.id, &self.runs, &self.keep, self.range, &options).await?;
         self.ctx.metrics.flush_seconds.observe(self.ctx.clock.now_ms().saturating_sub(started) as f64 / 1000.0);
         self.ctx.at(Point::SstUploaded, self.region.id).await;
         Ok(files)

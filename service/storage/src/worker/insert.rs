@@ -15,13 +15,15 @@ impl RegionWorkerLoop {
     /// Takes the rows now, or parks them behind what waits already. Committed rows are never rejected.
     pub(super) fn handle_insert(&mut self, insert: Insert) {
         let stalled = self.ctx.buffer.stalled();
-        let Some(region) = self.regions.get_mut(&insert.region.id).filter(|r| Arc::ptr_eq(&r.shared, &insert.region)) else {
+        let Some(region) = self.regions.get_mut(&insert.region.id).filter(|r| Arc::ptr_eq(&r.shared, &insert.region))
+        else {
             return refuse(insert, None);
         };
         if !region.state.is_live() {
             return refuse(insert, Some(region.refusal()));
         }
-        let waits = insert.source != Source::Append && (!region.parked.is_empty() || stalled || must_wait(region, &self.ctx));
+        let waits =
+            insert.source != Source::Append && (!region.parked.is_empty() || stalled || must_wait(region, &self.ctx));
         if waits && insert.run.is_some() {
             self.park(Request::Insert(insert), None);
         } else if waits && !region.parked.is_empty() {
@@ -100,7 +102,12 @@ impl RegionWorkerLoop {
         });
     }
 
-    pub(super) fn handle_merged(&mut self, shared: &Arc<RegionShared>, inputs: &[Arc<Run>], result: Result<Arc<Run>, StorageError>) {
+    pub(super) fn handle_merged(
+        &mut self,
+        shared: &Arc<RegionShared>,
+        inputs: &[Arc<Run>],
+        result: Result<Arc<Run>, StorageError>,
+    ) {
         let buffer = &self.ctx.buffer;
         let Some(region) = self.regions.get_mut(&shared.id).filter(|r| Arc::ptr_eq(&r.shared, shared)) else { return };
         region.merging = false;
@@ -111,13 +118,16 @@ impl RegionWorkerLoop {
                     region.dirty = true;
                 }
             }
-            Err(e) => tracing::error!(region = %shared.id, error = %millstream_types::error::chain(&e), "merge of memtable runs failed, they stay as they are"),
+            Err(e) => {
+                tracing::error!(region = %shared.id, error = %millstream_types::error::chain(&e), "merge of memtable runs failed, they stay as they are")
+            }
         }
     }
 
     /// What waited goes on, oldest first, as far as memory allows; client writes that waited too long are refused.
     pub(super) fn resume_parked(&mut self) {
-        let waiting: Vec<_> = self.regions.values().filter(|r| !r.parked.is_empty()).map(|r| r.shared.clone()).collect();
+        let waiting: Vec<_> =
+            self.regions.values().filter(|r| !r.parked.is_empty()).map(|r| r.shared.clone()).collect();
         for shared in waiting {
             while self.resume_one(&shared) {}
             self.expire_parked(&shared);
@@ -157,10 +167,16 @@ impl RegionWorkerLoop {
 /// Whether rows for the region wait for its own flushes or compactions.
 pub(super) fn must_wait(region: &OpenRegion, ctx: &crate::context::Context) -> bool {
     ctx.buffer.thresholds().region_stalls(region.memory_bytes(), region.frozen.len())
-        || (ctx.config.compaction.automatic && region.compaction.running && region.sorted_runs() >= ctx.config.compaction.stall_runs)
+        || (ctx.config.compaction.automatic
+            && region.compaction.running
+            && region.sorted_runs() >= ctx.config.compaction.stall_runs)
 }
 
-fn push(region: &mut OpenRegion, run: Arc<Run>, buffer: &crate::memtable::write_buffer::WriteBuffer) -> Result<(), StorageError> {
+fn push(
+    region: &mut OpenRegion,
+    run: Arc<Run>,
+    buffer: &crate::memtable::write_buffer::WriteBuffer,
+) -> Result<(), StorageError> {
     region.memtable.push(run)?;
     recharge(region, buffer);
     Ok(())

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use millstream_types::{RegionId, Seq};
 use tokio::sync::oneshot;
 
-use super::{Answer, OpenRegion, RegionWorkerLoop, insert::{answer, refuse}, manifest_queue::ManifestJob};
+use super::{
+    Answer, OpenRegion, RegionWorkerLoop,
+    insert::{answer, refuse},
+    manifest_queue::ManifestJob,
+};
 use crate::{
     StorageError,
     region::{RegionShared, state::Event},
@@ -63,7 +67,12 @@ impl RegionWorkerLoop {
         self.stop(shared, Event::Fence, "a newer leader epoch exists".to_owned());
     }
 
-    pub(super) fn handle_quarantine(&mut self, shared: &Arc<RegionShared>, reason: String, data_loss: Option<(Seq, Seq)>) {
+    pub(super) fn handle_quarantine(
+        &mut self,
+        shared: &Arc<RegionShared>,
+        reason: String,
+        data_loss: Option<(Seq, Seq)>,
+    ) {
         if !self.is_current(shared) {
             return;
         }

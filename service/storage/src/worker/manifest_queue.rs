@@ -16,8 +16,14 @@ use crate::{
 pub(crate) enum ManifestJob {
     /// The edit of frozen memtable `.0`.
     Flush(u64),
-    Compact { edit: Edit, waiters: Vec<Reply<()>> },
-    Gap { gap: Gap, go_on: bool },
+    Compact {
+        edit: Edit,
+        waiters: Vec<Reply<()>>,
+    },
+    Gap {
+        gap: Gap,
+        go_on: bool,
+    },
     Purged(Vec<String>),
     /// Checkpoint and clean-up.
     Maintain,
@@ -52,7 +58,10 @@ impl RegionWorkerLoop {
         let gap_first = matches!(region.queue.waiting.front(), Some(ManifestJob::Gap { .. }));
         let flush = region.frozen.front_mut().filter(|f| !gap_first && matches!(f.step, FlushStep::Uploaded { .. }));
         let (job, actions) = if let Some(frozen) = flush {
-            let FlushStep::Uploaded { files, history_from } = std::mem::replace(&mut frozen.step, FlushStep::Uploading) else { return };
+            let FlushStep::Uploaded { files, history_from } = std::mem::replace(&mut frozen.step, FlushStep::Uploading)
+            else {
+                return;
+            };
             frozen.step = FlushStep::Committing { files: files.clone(), history_from };
             let mut edit = Edit::flush(frozen.from, frozen.end, files);
             edit.history_from = history_from;
@@ -81,11 +90,16 @@ impl RegionWorkerLoop {
         self.ctx.runner.io("manifest put", async move {
             let result = match &job {
                 ManifestJob::Maintain => store.maintain().await,
-                ManifestJob::Flush(_) | ManifestJob::Compact { .. } | ManifestJob::Gap { .. } | ManifestJob::Purged(_) => {
+                ManifestJob::Flush(_)
+                | ManifestJob::Compact { .. }
+                | ManifestJob::Gap { .. }
+                | ManifestJob::Purged(_) => {
                     let point = match &job {
                         ManifestJob::Compact { .. } => Point::CompactionCommit,
                         ManifestJob::Gap { .. } => Point::GapPut,
-                        ManifestJob::Flush(_) | ManifestJob::Purged(_) | ManifestJob::Maintain => Point::ManifestPutSent,
+                        ManifestJob::Flush(_) | ManifestJob::Purged(_) | ManifestJob::Maintain => {
+                            Point::ManifestPutSent
+                        }
                     };
                     ctx.at(point, region.id).await;
                     let put = store.put(actions).await.map(|_| ());
@@ -95,7 +109,10 @@ impl RegionWorkerLoop {
                     put
                 }
             };
-            region.worker.notice(Notice::ManifestDone { region: region.clone(), store: Some(store), job, result }).await;
+            region
+                .worker
+                .notice(Notice::ManifestDone { region: region.clone(), store: Some(store), job, result })
+                .await;
         });
     }
 
@@ -132,13 +149,15 @@ impl RegionWorkerLoop {
         match result {
             Ok(()) => {
                 region.queue.attempt = 0;
+                if matches!(job, ManifestJob::Purged(_)) {
+                    region.purging = false;
+                }
                 self.listener_reached(Point::VersionSwapped, shared);
                 match job {
                     ManifestJob::Flush(id) => self.flush_committed(shared, id),
                     ManifestJob::Compact { waiters, .. } => self.compaction_committed(shared, waiters),
                     ManifestJob::Gap { gap, go_on } => self.gap_recorded(shared, gap.from, gap.to, go_on),
-                    ManifestJob::Purged(_) => region.purging = false,
-                    ManifestJob::Maintain => {}
+                    ManifestJob::Purged(_) | ManifestJob::Maintain => {}
                 }
                 self.pump_manifest(shared);
             }
@@ -158,7 +177,9 @@ impl RegionWorkerLoop {
                 match job {
                     ManifestJob::Flush(id) => self.flush_put_failed(shared, id),
                     ManifestJob::Maintain => {}
-                    job @ (ManifestJob::Compact { .. } | ManifestJob::Gap { .. } | ManifestJob::Purged(_)) => region.queue.waiting.push_front(job),
+                    job @ (ManifestJob::Compact { .. } | ManifestJob::Gap { .. } | ManifestJob::Purged(_)) => {
+                        region.queue.waiting.push_front(job)
+                    }
                 }
                 self.after_backoff(shared, attempt, |region| Notice::RetryManifest { region });
             }
@@ -166,7 +187,12 @@ impl RegionWorkerLoop {
     }
 
     /// Sends a notice when the back-off of a failed step is over.
-    pub(super) fn after_backoff(&self, shared: &Arc<RegionShared>, attempt: u32, notice: fn(Arc<RegionShared>) -> Notice) {
+    pub(super) fn after_backoff(
+        &self,
+        shared: &Arc<RegionShared>,
+        attempt: u32,
+        notice: fn(Arc<RegionShared>) -> Notice,
+    ) {
         let flush = &self.ctx.config.flush;
         let wait = crate::context::Context::backoff(flush.backoff_min, flush.backoff_max, attempt.saturating_sub(1));
         let (ctx, region) = (self.ctx.clone(), shared.clone());
@@ -180,7 +206,8 @@ impl RegionWorkerLoop {
     fn flush_put_failed(&mut self, shared: &Arc<RegionShared>, id: u64) {
         if let Some(region) = self.regions.get_mut(&shared.id)
             && let Some(frozen) = region.frozen.iter_mut().find(|f| f.id == id)
-            && let FlushStep::Committing { files, history_from } = std::mem::replace(&mut frozen.step, FlushStep::Failed)
+            && let FlushStep::Committing { files, history_from } =
+                std::mem::replace(&mut frozen.step, FlushStep::Failed)
         {
             frozen.step = FlushStep::Uploaded { files, history_from };
         }

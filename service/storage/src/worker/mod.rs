@@ -81,7 +81,10 @@ pub(crate) fn start(ctx: &Arc<Context>, number: usize) -> WorkerSender {
         answers: Vec::new(),
         held: Vec::new(),
         // Spread over the interval, so that a restart does not line all workers up.
-        last_check_ms: now.saturating_sub(rand::Rng::random_range(&mut rand::rng(), 0..=ctx.config.check_interval.as_millis() as u64)),
+        last_check_ms: now.saturating_sub(rand::Rng::random_range(
+            &mut rand::rng(),
+            0..=ctx.config.check_interval.as_millis() as u64,
+        )),
         ctx: ctx.clone(),
     };
     ctx.runner.io(format!("region worker {number}"), worker.run());
@@ -136,7 +139,9 @@ impl RegionWorkerLoop {
             Notice::Replayed { region, applied } => self.handle_replayed(&region, applied),
             Notice::Remove { region, event, reply } => self.handle_remove(region, event, reply),
             Notice::Barrier { reply } => self.answers.push(Answer::Barrier(reply)),
-            Notice::Uploaded { region, frozen, result, history_from } => self.handle_uploaded(&region, frozen, result, history_from),
+            Notice::Uploaded { region, frozen, result, history_from } => {
+                self.handle_uploaded(&region, frozen, result, history_from)
+            }
             Notice::RetryUploads { region } => self.handle_retry_uploads(&region),
             Notice::RetryManifest { region } => self.handle_retry_manifest(&region),
             Notice::ManifestDone { region, store, job, result } => {
@@ -145,7 +150,9 @@ impl RegionWorkerLoop {
                 }
             }
             Notice::Merged { region, inputs, result } => self.handle_merged(&region, &inputs, result),
-            Notice::Compacted { region, inputs, result, history_from } => self.handle_compacted(&region, inputs, result, history_from),
+            Notice::Compacted { region, inputs, result, history_from } => {
+                self.handle_compacted(&region, inputs, result, history_from)
+            }
             Notice::Purged { region, files } => self.handle_purged(&region, files),
             Notice::OutOfRange { region, wanted, start, end } => self.handle_out_of_range(&region, wanted, start, end),
             Notice::FlushUrgently { region, headroom_ms } => self.handle_flush_urgently(&region, headroom_ms),

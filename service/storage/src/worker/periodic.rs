@@ -5,12 +5,7 @@ use std::{sync::Arc, time::Duration};
 use millstream_types::{RegionId, error::chain};
 
 use super::{OpenRegion, RegionWorkerLoop, manifest_queue::ManifestJob};
-use crate::{
-    listener::Point,
-    object_store::paths,
-    region::RegionShared,
-    request::Notice,
-};
+use crate::{listener::Point, object_store::paths, region::RegionShared, request::Notice};
 
 /// A point of the timeline (time -> applied) at most this often.
 const TIMELINE_STEP: Duration = Duration::from_secs(10);
@@ -59,7 +54,11 @@ impl RegionWorkerLoop {
         let Some(region) = self.regions.get_mut(&shared.id).filter(|r| !r.purging) else { return };
         region.removed.retain(|_, file| file.strong_count() > 0);
         let removed = &region.removed;
-        let due = region.manifest.removed.iter().filter(|f| f.at_ms + grace <= now && f.origin == shared.id && !removed.contains_key(&f.name));
+        let due = region
+            .manifest
+            .removed
+            .iter()
+            .filter(|f| f.at_ms + grace <= now && f.origin == shared.id && !removed.contains_key(&f.name));
         let due: Vec<String> = due.take(PURGE_BATCH).map(|f| f.name.clone()).collect();
         if due.is_empty() {
             return;

@@ -39,9 +39,15 @@ pub(crate) enum FlushStep {
     Uploading,
     /// Waits for its back-off.
     Failed,
-    Uploaded { files: Vec<FileEntry>, history_from: Option<Seq> },
+    Uploaded {
+        files: Vec<FileEntry>,
+        history_from: Option<Seq>,
+    },
     /// Its edit is being put; the files stay good if that fails.
-    Committing { files: Vec<FileEntry>, history_from: Option<Seq> },
+    Committing {
+        files: Vec<FileEntry>,
+        history_from: Option<Seq>,
+    },
 }
 
 /// A request that waits in the region's one queue, with its bytes and the time until which a client write may wait.

@@ -5,12 +5,7 @@ use std::sync::Arc;
 use millstream_types::Seq;
 
 use super::{RegionWorkerLoop, manifest_queue::ManifestJob};
-use crate::{
-    api::OnDataLoss,
-    manifest::Gap,
-    region::RegionShared,
-    wal::topic,
-};
+use crate::{api::OnDataLoss, manifest::Gap, region::RegionShared, wal::topic};
 
 /// Jumps to a moving log start before a margin is added.
 const JUMPS: u32 = 5;

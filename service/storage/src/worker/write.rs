@@ -29,7 +29,14 @@ impl RegionWorkerLoop {
             return self.park(Request::Write(write), deadline);
         }
         let thresholds = self.ctx.buffer.thresholds();
-        match thresholds.admit(&usage, stalled, region.memory_bytes(), region.parked_bytes, region.frozen.len(), write.bytes) {
+        match thresholds.admit(
+            &usage,
+            stalled,
+            region.memory_bytes(),
+            region.parked_bytes,
+            region.frozen.len(),
+            write.bytes,
+        ) {
             Admission::Reject => self.reject(write, "full"),
             Admission::Take if region.parked.is_empty() => {
                 if let Some(back) = self.hand_to_appender(write) {
@@ -75,7 +82,8 @@ impl RegionWorkerLoop {
         if !region.parked.iter().any(|p| p.deadline_ms.is_some_and(|d| d <= now)) {
             return;
         }
-        let (late, rest): (Vec<_>, Vec<_>) = region.parked.drain(..).partition(|p| p.deadline_ms.is_some_and(|d| d <= now));
+        let (late, rest): (Vec<_>, Vec<_>) =
+            region.parked.drain(..).partition(|p| p.deadline_ms.is_some_and(|d| d <= now));
         region.parked = rest.into();
         for parked in late {
             self.ctx.buffer.unpark(parked.bytes);
