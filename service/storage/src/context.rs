@@ -3,7 +3,7 @@
 use std::{fmt::Debug, future::Future, sync::Arc};
 
 use millstream_types::{
-    LogSystem, RegionId,
+    LeaderEpoch, LogSystem, RegionId,
     runtime::{Clock, Tasks},
 };
 use tokio::{sync::Semaphore, task::JoinHandle};
@@ -146,20 +146,22 @@ impl Context {
         }))
     }
 
-    pub(crate) fn flush_options(&self, keyed: bool) -> SstOptions {
-        self.sst_options(keyed, self.config.sst.zstd_flush)
+    pub(crate) fn flush_options(&self, keyed: bool, leader_epoch: LeaderEpoch) -> SstOptions {
+        self.sst_options(keyed, leader_epoch, self.config.sst.zstd_flush)
     }
 
-    pub(crate) fn compaction_options(&self, keyed: bool) -> SstOptions {
-        self.sst_options(keyed, self.config.sst.zstd_compact)
+    pub(crate) fn compaction_options(&self, keyed: bool, leader_epoch: LeaderEpoch) -> SstOptions {
+        self.sst_options(keyed, leader_epoch, self.config.sst.zstd_compact)
     }
 
-    fn sst_options(&self, keyed: bool, zstd_level: i32) -> SstOptions {
+    fn sst_options(&self, keyed: bool, leader_epoch: LeaderEpoch, zstd_level: i32) -> SstOptions {
         SstOptions {
             row_group_rows: self.config.sst.row_group_rows,
             target_bytes: if keyed { self.config.sst.target_keyed_bytes } else { self.config.sst.target_append_bytes },
             zstd_level,
             writer: self.replica.to_string(),
+            leader_epoch,
+            now_ms: self.clock.now_ms(),
         }
     }
 

@@ -169,7 +169,7 @@ async fn run(
     let _permit =
         ctx.compaction_permits.acquire().await.map_err(|_| StorageError::Stopped { what: "storage engine" })?;
     let started = ctx.clock.now_ms();
-    let options = ctx.compaction_options(region.layout.is_keyed());
+    let options = ctx.compaction_options(region.layout.is_keyed(), region.leader_epoch);
     let files = rewrite(&ctx.bucket, &ctx.reader, &region.layout, region.id, inputs, keep, &options).await?;
     ctx.metrics.compaction_seconds.observe(ctx.clock.now_ms().saturating_sub(started) as f64 / 1000.0);
     ctx.metrics.compaction_bytes.with_label_values(&["in"]).inc_by(inputs.iter().map(|f| f.size).sum());

@@ -249,7 +249,7 @@ impl FlushTask {
         self.ctx.at(Point::FlushStart, self.region.id).await;
         let started = self.ctx.clock.now_ms();
         let layout = &self.region.layout;
-        let options = self.ctx.flush_options(layout.is_keyed());
+        let options = self.ctx.flush_options(layout.is_keyed(), self.region.leader_epoch);
         let files =
             write_runs(&self.ctx.bucket, layout, self.region.id, &self.runs, &self.keep, self.range, &options).await?;
         self.ctx.metrics.flush_seconds.observe(self.ctx.clock.now_ms().saturating_sub(started) as f64 / 1000.0);
