@@ -36,7 +36,7 @@ impl Memtable {
 
     /// Adds the newest rows. `run.from` is at or after every sequence already here.
     pub fn push(&mut self, run: Arc<Run>) -> Result<(), StorageError> {
-        if run.len() == 0 {
+        if run.is_empty() {
             return Ok(());
         }
         self.runs.push(run);
