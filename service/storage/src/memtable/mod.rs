@@ -6,6 +6,7 @@
 
 mod merge;
 mod run;
+pub mod write_buffer;
 
 use std::sync::Arc;
 

@@ -75,7 +75,7 @@ impl Upload {
         }
     }
 
-    async fn failed(&self, mut parts: Box<dyn MultipartUpload>, source: ::object_store::Error) -> StorageError {
+    async fn failed(&mut self, mut parts: Box<dyn MultipartUpload>, source: ::object_store::Error) -> StorageError {
         if let Err(e) = parts.abort().await {
             tracing::debug!(path = self.path, error = %e, "abort of a failed upload failed, its parts stay until the bucket's own clean-up");
         }
