@@ -76,7 +76,13 @@ impl Chunk {
     /// The rows where `keep` is true, in order. Pairs are the caller's concern.
     pub fn filter(&self, keep: &BooleanArray) -> Result<Chunk, ArrowError> {
         let rows = filter_record_batch(&self.rows, keep)?;
-        let ops = self.ops.iter().enumerate().filter(|(i, _)| keep.is_valid(*i) && keep.value(*i)).map(|(_, op)| *op).collect();
+        let ops = self
+            .ops
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| keep.is_valid(*i) && keep.value(*i))
+            .map(|(_, op)| *op)
+            .collect();
         Ok(Chunk { rows, ops })
     }
 

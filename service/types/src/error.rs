@@ -71,7 +71,11 @@ pub trait Classified: Error {
         match self.kind() {
             ErrorKind::Unavailable | ErrorKind::Exhausted | ErrorKind::Fenced => Retry::Safe,
             ErrorKind::Unknown => Retry::AfterReadBack,
-            ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::Corrupt | ErrorKind::Internal => Retry::Never,
+            ErrorKind::Invalid
+            | ErrorKind::NotFound
+            | ErrorKind::Conflict
+            | ErrorKind::Corrupt
+            | ErrorKind::Internal => Retry::Never,
         }
     }
 }

@@ -6,11 +6,7 @@
 
 use std::fmt;
 
-use arrow::{
-    array::ArrayRef,
-    datatypes::DataType,
-    error::ArrowError,
-};
+use arrow::{array::ArrayRef, datatypes::DataType, error::ArrowError};
 use arrow_row::{RowConverter, Rows, SortField};
 use serde::{Deserialize, Serialize};
 
@@ -109,8 +105,9 @@ mod tests {
     #[test]
     fn key_bytes_are_stable() {
         let codec = KeyCodec::new([DataType::Int64, DataType::Utf8]).unwrap();
-        let rows =
-            codec.encode(&[Arc::new(Int64Array::from(vec![Some(1), None])), Arc::new(StringArray::from(vec!["ab", ""]))]).unwrap();
+        let rows = codec
+            .encode(&[Arc::new(Int64Array::from(vec![Some(1), None])), Arc::new(StringArray::from(vec!["ab", ""]))])
+            .unwrap();
         let hex = |i: usize| rows.row(i).as_ref().iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(hex(0), "018000000000000001026162000000000000000002");
         assert_eq!(hex(1), "00000000000000000001");

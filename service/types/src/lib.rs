@@ -20,6 +20,8 @@ pub mod runtime;
 pub mod schema;
 pub mod sequence;
 pub mod sql_type;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use chunk::{Chunk, ChunkBuilder, Op};
 pub use codec::{BadReason, BadRecord, BadRecordSink, Decoded, Decoder, DecoderFactory, Encoder};
@@ -28,8 +30,8 @@ pub use error::{BoxError, Classified, ErrorKind, Retry};
 pub use id::{InputId, JobId, RegionId, ReplicaId, ShardId, TableId};
 pub use key::{Key, KeyCodec, Pos};
 pub use log::{
-    CommitOutcome, Created, EpochWriter, LogError, LogEvent, LogReader, LogStore, LogSystem, PartitionOffsets, Producer, TopicAdmin, TopicInfo,
-    TopicSpec,
+    CommitOutcome, Created, EpochWriter, LogError, LogEvent, LogReader, LogStore, LogSystem, PartitionOffsets,
+    Producer, TopicAdmin, TopicInfo, TopicSpec,
 };
 pub use message::{Barrier, EpochCuts, Message, Watermark};
 pub use offset::{Offset, TopicPartition};

@@ -94,19 +94,24 @@ impl TableSchema {
 
     fn field(&self, index: usize, nullable: bool) -> Field {
         let c = &self.columns[index];
-        Field::new(&c.name, c.sql_type.arrow(), nullable).with_metadata(HashMap::from([(FIELD_ID.to_owned(), c.id.to_string())]))
+        Field::new(&c.name, c.sql_type.arrow(), nullable)
+            .with_metadata(HashMap::from([(FIELD_ID.to_owned(), c.id.to_string())]))
     }
 
     /// The Arrow schema of rows in motion and in storage: columns in order; key columns as declared, all others nullable, since a delete carries only its key.
     pub fn arrow(&self) -> SchemaRef {
         Arc::new(Schema::new(
-            (0..self.columns.len()).map(|i| self.field(i, !self.is_key(i) || self.columns[i].nullable)).collect::<Vec<_>>(),
+            (0..self.columns.len())
+                .map(|i| self.field(i, !self.is_key(i) || self.columns[i].nullable))
+                .collect::<Vec<_>>(),
         ))
     }
 
     /// The Arrow schema that queries see: visible columns with their declared nullability.
     pub fn arrow_visible(&self) -> SchemaRef {
-        Arc::new(Schema::new(self.visible().into_iter().map(|i| self.field(i, self.columns[i].nullable)).collect::<Vec<_>>()))
+        Arc::new(Schema::new(
+            self.visible().into_iter().map(|i| self.field(i, self.columns[i].nullable)).collect::<Vec<_>>(),
+        ))
     }
 }
 
@@ -118,7 +123,10 @@ mod tests {
     fn a_schema_survives_json_and_keeps_field_ids() {
         let s = TableSchema {
             id: 3,
-            columns: vec![Column::new(1, "id", SqlType::BigInt).not_null(), Column::new(7, "amount", SqlType::Decimal(12, 2)).not_null()],
+            columns: vec![
+                Column::new(1, "id", SqlType::BigInt).not_null(),
+                Column::new(7, "amount", SqlType::Decimal(12, 2)).not_null(),
+            ],
             primary_key: vec![0],
         };
         let text = serde_json::to_string(&s).unwrap();

@@ -53,7 +53,8 @@ impl SqlType {
                 DataType::Struct(fields.iter().map(|(n, t)| Field::new(n, t.arrow(), true)).collect::<Fields>())
             }
             SqlType::Map(k, v) => {
-                let entries = Fields::from(vec![Field::new("keys", k.arrow(), false), Field::new("values", v.arrow(), true)]);
+                let entries =
+                    Fields::from(vec![Field::new("keys", k.arrow(), false), Field::new("values", v.arrow(), true)]);
                 DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entries), false)), false)
             }
         }
@@ -72,11 +73,14 @@ impl SqlType {
             DataType::UInt64 => SqlType::Decimal(20, 0),
             DataType::Float16 | DataType::Float32 => SqlType::Real,
             DataType::Float64 => SqlType::Double,
-            DataType::Decimal32(p, s) | DataType::Decimal64(p, s) | DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => {
-                SqlType::Decimal(*p, *s)
-            }
+            DataType::Decimal32(p, s)
+            | DataType::Decimal64(p, s)
+            | DataType::Decimal128(p, s)
+            | DataType::Decimal256(p, s) => SqlType::Decimal(*p, *s),
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => SqlType::Varchar,
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => SqlType::Bytea,
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+                SqlType::Bytea
+            }
             DataType::Date32 | DataType::Date64 => SqlType::Date,
             DataType::Time32(_) | DataType::Time64(_) => SqlType::Time,
             DataType::Timestamp(_, None) => SqlType::Timestamp,
@@ -87,7 +91,10 @@ impl SqlType {
                 SqlType::Array(Box::new(Self::from_arrow(f.data_type())?))
             }
             DataType::Struct(fields) => SqlType::Struct(
-                fields.iter().map(|f| Some((f.name().clone(), Self::from_arrow(f.data_type())?))).collect::<Option<_>>()?,
+                fields
+                    .iter()
+                    .map(|f| Some((f.name().clone(), Self::from_arrow(f.data_type())?)))
+                    .collect::<Option<_>>()?,
             ),
             DataType::Map(f, _) => match f.data_type() {
                 DataType::Struct(kv) if kv.len() == 2 => SqlType::Map(
@@ -104,7 +111,13 @@ impl SqlType {
     pub fn can_be_key(&self) -> bool {
         !matches!(
             self,
-            SqlType::Real | SqlType::Double | SqlType::Interval | SqlType::Jsonb | SqlType::Array(_) | SqlType::Struct(_) | SqlType::Map(..)
+            SqlType::Real
+                | SqlType::Double
+                | SqlType::Interval
+                | SqlType::Jsonb
+                | SqlType::Array(_)
+                | SqlType::Struct(_)
+                | SqlType::Map(..)
         )
     }
 }
@@ -210,7 +223,11 @@ impl TypeParser<'_> {
         if !self.eat("\"") {
             let start = self.at;
             let word = self.word();
-            return if word.is_empty() { Err(self.error()) } else { Ok(self.text[start..self.at].trim().to_ascii_lowercase()) };
+            return if word.is_empty() {
+                Err(self.error())
+            } else {
+                Ok(self.text[start..self.at].trim().to_ascii_lowercase())
+            };
         }
         let mut name = String::new();
         loop {
@@ -323,8 +340,25 @@ mod tests {
     #[test]
     fn every_type_survives_its_text_and_its_arrow_type() {
         for text in [
-            "BOOLEAN", "SMALLINT", "INT", "BIGINT", "REAL", "DOUBLE", "DECIMAL(12,2)", "DECIMAL(60,5)", "VARCHAR", "BYTEA", "DATE", "TIME",
-            "TIMESTAMP", "TIMESTAMPTZ", "INTERVAL", "BIGINT[]", "BIGINT[][]", "STRUCT(\"a\" BIGINT, \"b \"\"c\" VARCHAR[])", "MAP(VARCHAR, DOUBLE)",
+            "BOOLEAN",
+            "SMALLINT",
+            "INT",
+            "BIGINT",
+            "REAL",
+            "DOUBLE",
+            "DECIMAL(12,2)",
+            "DECIMAL(60,5)",
+            "VARCHAR",
+            "BYTEA",
+            "DATE",
+            "TIME",
+            "TIMESTAMP",
+            "TIMESTAMPTZ",
+            "INTERVAL",
+            "BIGINT[]",
+            "BIGINT[][]",
+            "STRUCT(\"a\" BIGINT, \"b \"\"c\" VARCHAR[])",
+            "MAP(VARCHAR, DOUBLE)",
         ] {
             let t: SqlType = text.parse().unwrap();
             assert_eq!(t.to_string(), text);

@@ -26,22 +26,37 @@ impl Tasks {
     }
 
     /// For loops and I/O; must never block or compute for long.
-    pub fn io<T: Send + 'static>(&self, name: impl Into<String>, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<Option<T>> {
+    pub fn io<T: Send + 'static>(
+        &self,
+        name: impl Into<String>,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
         spawn(&self.io, name.into(), task)
     }
 
     /// For work that uses a core for a while: decode, sort, merge, encode, the loop of a job.
-    pub fn compute<T: Send + 'static>(&self, name: impl Into<String>, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<Option<T>> {
+    pub fn compute<T: Send + 'static>(
+        &self,
+        name: impl Into<String>,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
         spawn(&self.compute, name.into(), task)
     }
 }
 
-fn spawn<T: Send + 'static>(on: &Handle, name: String, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<Option<T>> {
+fn spawn<T: Send + 'static>(
+    on: &Handle,
+    name: String,
+    task: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<Option<T>> {
     on.spawn(async move {
         match AssertUnwindSafe(task).catch_unwind().await {
             Ok(v) => Some(v),
             Err(panic) => {
-                let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+                let text = panic
+                    .downcast_ref::<&str>()
+                    .map(|s| (*s).to_owned())
+                    .or_else(|| panic.downcast_ref::<String>().cloned());
                 tracing::error!(task = %name, panic = %text.unwrap_or_default(), "task panicked");
                 None
             }

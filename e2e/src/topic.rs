@@ -1,0 +1,207 @@
+//! Topics through librdkafka, as any producer or consumer would: create, produce, read committed records, run transactions.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    ClientConfig, Message, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
+    client::DefaultClientContext,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode},
+    message::Headers,
+    producer::{BaseRecord, Producer, ThreadedProducer},
+    util::Timeout,
+};
+
+pub const WAIT: Duration = Duration::from_secs(60);
+
+/// One record as a consumer sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    pub partition: i32,
+    pub offset: i64,
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+    pub epoch: Option<u64>,
+}
+
+fn admin(bootstrap: &str) -> AdminClient<DefaultClientContext> {
+    ClientConfig::new().set("bootstrap.servers", bootstrap).create().expect("an admin client can be made")
+}
+
+/// Creates a topic; `config` as `("cleanup.policy", "compact")`.
+pub async fn create(bootstrap: &str, name: &str, partitions: i32, config: &[(&str, &str)]) {
+    let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+    for (k, v) in config {
+        topic = topic.set(k, v);
+    }
+    let options = AdminOptions::new().operation_timeout(Some(WAIT));
+    let results = admin(bootstrap).create_topics([&topic], &options).await.expect("the broker answers");
+    for r in results {
+        r.unwrap_or_else(|(t, e)| panic!("create {t}: {e}"));
+    }
+}
+
+/// Changes topic configuration, for retention scenarios.
+pub async fn set_config(bootstrap: &str, topic: &str, config: &[(&str, &str)]) {
+    let mut change = rdkafka::admin::AlterConfig::new(ResourceSpecifier::Topic(topic));
+    for (k, v) in config {
+        change = change.set(k, v);
+    }
+    admin(bootstrap).alter_configs([&change], &AdminOptions::new()).await.expect("the broker answers");
+}
+
+/// DeleteRecords below `offset` of a partition.
+pub async fn delete_records(bootstrap: &str, topic: &str, partition: i32, offset: i64) {
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(topic, partition, Offset::Offset(offset)).expect("a valid offset");
+    admin(bootstrap).delete_records(&list, &AdminOptions::new()).await.expect("the broker answers");
+}
+
+/// A fast idempotent producer whose `flush` tells that all of its records are acknowledged.
+pub struct Feed {
+    producer: ThreadedProducer<rdkafka::producer::DefaultProducerContext>,
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Feed")
+    }
+}
+
+impl Feed {
+    pub fn new(bootstrap: &str) -> Feed {
+        Feed::with(bootstrap, &[])
+    }
+
+    /// A transactional producer: `init` was called.
+    pub fn transactional(bootstrap: &str, id: &str) -> Feed {
+        let feed = Feed::with(bootstrap, &[("transactional.id", id)]);
+        feed.producer.init_transactions(WAIT).expect("transactions can be initialised");
+        feed
+    }
+
+    fn with(bootstrap: &str, extra: &[(&str, &str)]) -> Feed {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", bootstrap)
+            .set("enable.idempotence", "true")
+            .set("linger.ms", "5")
+            .set("compression.type", "lz4")
+            .set("queue.buffering.max.messages", "500000")
+            .set("message.max.bytes", "4000000")
+            .set("message.timeout.ms", "120000");
+        for (k, v) in extra {
+            config.set(*k, *v);
+        }
+        Feed { producer: config.create().expect("a producer can be made") }
+    }
+
+    pub fn send(&self, topic: &str, partition: i32, key: Option<&[u8]>, value: Option<&[u8]>) {
+        loop {
+            let mut record = BaseRecord::<[u8], [u8]>::to(topic).partition(partition);
+            if let Some(k) = key {
+                record = record.key(k);
+            }
+            if let Some(v) = value {
+                record = record.payload(v);
+            }
+            match self.producer.send(record) {
+                Ok(()) => return,
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => std::thread::sleep(Duration::from_millis(5)),
+                Err((e, _)) => panic!("produce to {topic}-{partition}: {e}"),
+            }
+        }
+    }
+
+    pub fn flush(&self) {
+        self.producer.flush(Timeout::After(Duration::from_secs(180))).expect("all records are acknowledged");
+    }
+
+    pub fn begin(&self) {
+        self.producer.begin_transaction().expect("a transaction can begin");
+    }
+
+    pub fn commit(&self) {
+        self.producer.commit_transaction(WAIT).expect("the transaction commits");
+    }
+
+    pub fn abort(&self) {
+        self.producer.abort_transaction(WAIT).expect("the transaction aborts");
+    }
+}
+
+fn consumer(bootstrap: &str) -> BaseConsumer {
+    ClientConfig::new()
+        .set("bootstrap.servers", bootstrap)
+        .set("group.id", "e2e-oracle")
+        .set("enable.auto.commit", "false")
+        .set("isolation.level", "read_committed")
+        .set("enable.partition.eof", "true")
+        .set("fetch.wait.max.ms", "50")
+        .create()
+        .expect("a consumer can be made")
+}
+
+/// High watermark of each partition.
+pub fn ends(bootstrap: &str, topic: &str) -> BTreeMap<i32, i64> {
+    let c = consumer(bootstrap);
+    let meta = c.fetch_metadata(Some(topic), WAIT).expect("the broker answers");
+    let partitions = meta.topics().first().map(|t| t.partitions().len()).unwrap_or(0);
+    (0..partitions as i32)
+        .map(|p| (p, c.fetch_watermarks(topic, p, WAIT).unwrap_or_else(|e| panic!("{topic}-{p}: {e}")).1))
+        .collect()
+}
+
+/// Every record that a `read_committed` consumer sees up to the end of the time of the call.
+pub fn read_committed(bootstrap: &str, topic: &str) -> Vec<Record> {
+    let ends = ends(bootstrap, topic);
+    let c = consumer(bootstrap);
+    let mut list = TopicPartitionList::new();
+    for p in ends.keys() {
+        list.add_partition_offset(topic, *p, Offset::Beginning).expect("a valid partition");
+    }
+    c.assign(&list).expect("partitions can be assigned");
+    let mut open: BTreeMap<i32, i64> = ends.into_iter().filter(|(_, end)| *end > 0).collect();
+    let mut records = Vec::new();
+    let start = Instant::now();
+    while !open.is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(180), "reading {topic}: partitions {open:?} did not end");
+        match c.poll(Duration::from_millis(200)) {
+            None => {}
+            Some(Ok(m)) => {
+                let epoch = m.headers().and_then(|h| {
+                    h.iter().find(|h| h.key == "millstream-epoch").and_then(|h| std::str::from_utf8(h.value?).ok()?.parse().ok())
+                });
+                records.push(Record {
+                    partition: m.partition(),
+                    offset: m.offset(),
+                    key: m.key().map(<[u8]>::to_vec),
+                    value: m.payload().map(<[u8]>::to_vec),
+                    epoch,
+                });
+            }
+            Some(Err(KafkaError::PartitionEOF(p))) => {
+                // Position, not the last record: markers and aborted records take offsets too.
+                let at = c.position().ok().and_then(|l| l.find_partition(topic, p).map(|e| e.offset()));
+                if let (Some(Offset::Offset(at)), Some(end)) = (at, open.get(&p)) {
+                    if at >= *end {
+                        open.remove(&p);
+                    }
+                } else {
+                    open.remove(&p);
+                }
+            }
+            Some(Err(e)) => panic!("reading {topic}: {e}"),
+        }
+        if !open.is_empty() {
+            if let Ok(list) = c.position() {
+                open.retain(|p, end| !matches!(list.find_partition(topic, *p).map(|e| e.offset()), Some(Offset::Offset(at)) if at >= *end));
+            }
+        }
+    }
+    records
+}

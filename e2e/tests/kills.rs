@@ -1,0 +1,114 @@
+//! Goal: kill -9 of the service and stops of the broker at random moments lose nothing and duplicate nothing (S2, S3, R2).
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use millstream_e2e::{
+    broker::Broker,
+    oracle,
+    orders::{self, Orders},
+    sandbox::{Options, Sandbox},
+    scaled, seed, topic,
+};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+/// Small buffers and short intervals: flushes, compactions and commits are under way at any moment.
+const BUSY: &str = "storage:\n  write_buffer_bytes: 16MiB\n  region_buffer_bytes: 2MiB\n  flush_interval: 3s\nstream:\n  barrier_interval: 200ms\n";
+
+fn spread(mut orders: Orders, feed: topic::Feed, n: u64, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<Orders> {
+    tokio::task::spawn_blocking(move || {
+        let mut left = n;
+        while left > 0 && !stop.load(Ordering::Relaxed) {
+            let part = left.min(500);
+            for _ in 0..part {
+                orders.one(&feed);
+            }
+            left -= part;
+            // Paces the load over the kills; nothing waits for it.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for _ in 0..left {
+            orders.one(&feed);
+        }
+        feed.flush();
+        orders
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_kills_at_random_moments() {
+    let seed = seed();
+    println!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let kills: u32 = std::env::var("MILLSTREAM_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(30);
+    let broker = Broker::start_own();
+    let b = broker.bootstrap().to_owned();
+    topic::create(&b, "orders", 4, &[]).await;
+    let sandbox = Sandbox::new(&Options::new(&b, "kills").extra(BUSY));
+    let client = sandbox.start().await;
+    client.sql(orders::TABLE).await;
+    let n = scaled(1_000_000);
+    let mut orders = Orders::new("orders", 4, n * 2 / 5, (n / 100).max(10), seed);
+    let feed = topic::Feed::new(&b);
+    orders.many(&feed, n / 2);
+    client.sql(oracle::BIG).await;
+    client.sql(oracle::BY_CUSTOMER).await;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = spread(orders, feed, n / 2, Arc::clone(&stop));
+    for i in 0..kills {
+        // The moment is the test's input: anywhere between the first instruction and some epochs later.
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..3000))).await;
+        sandbox.kill();
+        let client = sandbox.launch();
+        if i % 3 == 0 {
+            client.wait_ready(Duration::from_secs(120)).await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let orders = load.await.expect("the generator does not panic");
+    sandbox.kill();
+    let client = sandbox.start().await;
+    oracle::check(&client, &b, &orders, Duration::from_secs(300)).await;
+    println!("{kills} kills, {} records: oracle exact", orders.produced);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_broker_restarts() {
+    let seed = seed();
+    println!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let broker = Broker::start_own();
+    let b = broker.bootstrap().to_owned();
+    topic::create(&b, "orders", 4, &[]).await;
+    let sandbox = Sandbox::new(&Options::new(&b, "restarts").extra(BUSY));
+    let client = sandbox.start().await;
+    client.sql(orders::TABLE).await;
+    let n = scaled(1_000_000);
+    let mut orders = Orders::new("orders", 4, n * 2 / 5, (n / 100).max(10), seed);
+    let feed = topic::Feed::new(&b);
+    orders.many(&feed, n / 2);
+    client.sql(oracle::BIG).await;
+    client.sql(oracle::BY_CUSTOMER).await;
+    let load = spread(orders, feed, n / 2, Arc::new(AtomicBool::new(false)));
+    let mut broker = broker;
+    for i in 0..5 {
+        tokio::time::sleep(Duration::from_millis(rng.random_range(500..4000))).await;
+        broker = tokio::task::spawn_blocking(move || {
+            if i % 2 == 0 { broker.stop() } else { broker.kill() }
+            broker.restart();
+            broker
+        })
+        .await
+        .expect("the broker restarts");
+    }
+    let orders = load.await.expect("the generator does not panic");
+    assert!(sandbox.is_running(), "the service outlives its broker");
+    oracle::check(&client, &b, &orders, Duration::from_secs(300)).await;
+    println!("5 broker restarts, {} records: oracle exact", orders.produced);
+}

@@ -1,0 +1,72 @@
+//! Goal: a `read_committed` reader of another client agrees with ours, and an S3-compatible bucket serves as well as a folder.
+
+use std::{collections::BTreeMap, process::Command, time::Duration};
+
+use millstream_e2e::{
+    broker::{Broker, kafka_jars},
+    oracle,
+    orders::{self, Orders},
+    sandbox::{Options, Sandbox},
+    scaled, seed, topic,
+};
+
+/// Apache Kafka's own console consumer: key, tab, value; `null` = tombstone.
+fn java_read(bootstrap: &str, topic: &str, records: usize) -> Vec<(String, Option<String>)> {
+    let out = Command::new("java")
+        .args(["-Xmx256m", "-cp", &format!("{}/*", kafka_jars().display()), "org.apache.kafka.tools.consumer.ConsoleConsumer"])
+        .args(["--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"])
+        .args(["--isolation-level", "read_committed", "--timeout-ms", "15000", "--max-messages", &records.to_string()])
+        .args(["--formatter-property", "print.key=true"])
+        .output()
+        .expect("java is there");
+    assert!(out.status.success(), "console consumer: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout)
+        .lines()
+        .filter_map(|l| l.split_once('\t'))
+        .map(|(k, v)| (k.to_owned(), (v != "null").then(|| v.to_owned())))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_java_consumer_reads_the_same_derived_topic() {
+    let seed = seed();
+    println!("seed {seed}");
+    let broker = Broker::start_own();
+    let b = broker.bootstrap().to_owned();
+    topic::create(&b, "orders", 4, &[]).await;
+    let sandbox = Sandbox::new(&Options::new(&b, "java").extra("stream:\n  barrier_interval: 200ms\n"));
+    let client = sandbox.start().await;
+    client.sql(orders::TABLE).await;
+    let n = scaled(100_000);
+    let mut orders = Orders::new("orders", 4, n, (n / 100).max(10), seed);
+    let feed = topic::Feed::new(&b);
+    orders.many(&feed, n / 2);
+    client.sql(oracle::BIG).await;
+    client.sql(oracle::BY_CUSTOMER).await;
+    orders.many(&feed, n / 2);
+    sandbox.kill();
+    let client = sandbox.start().await;
+    orders.many(&feed, n / 10);
+    oracle::check(&client, &b, &orders, Duration::from_secs(120)).await;
+
+    let ours = topic::read_committed(&b, "big");
+    let java = java_read(&b, "big", ours.len());
+    assert_eq!(java.len(), ours.len(), "records of topic big");
+    let mut folded = BTreeMap::new();
+    for (k, v) in java {
+        match v {
+            Some(v) => folded.insert(k, v),
+            None => folded.remove(&k),
+        };
+    }
+    let mut expected = BTreeMap::new();
+    for r in ours {
+        let k = String::from_utf8(r.key.expect("a key")).expect("UTF-8");
+        match r.value {
+            Some(v) => expected.insert(k, String::from_utf8(v).expect("UTF-8")),
+            None => expected.remove(&k),
+        };
+    }
+    assert_eq!(folded, expected);
+    assert_eq!(folded.len(), orders.big().len());
+}

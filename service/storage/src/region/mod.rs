@@ -1,0 +1,3 @@
+//! One region: the immutable version that readers take.
+
+pub mod version;

@@ -1,0 +1,1 @@
+//! Operators: batch transformers that the job loop calls.
