@@ -216,6 +216,7 @@ fn storage_error(e: &StorageError) -> SqlError {
         StorageError::WriteBufferFull { .. } => "WRITE_BUFFER_FULL",
         StorageError::AppendUnknown { .. } => "OUTCOME_UNKNOWN",
         StorageError::WrongState { .. } => "WRONG_STATE",
+        StorageError::SequenceNotKept { .. } => "READ_POINT_GONE",
         _ => "STORAGE",
     };
     SqlError::new(e.kind(), code, e.to_string())

@@ -1,9 +1,13 @@
 //! Where catalog versions are put: contiguous numbers, each written once. Storage's versioned log in production, memory in tests.
 
-use std::{fmt::Debug, sync::Mutex};
+use std::{
+    fmt::Debug,
+    sync::{Arc, Mutex},
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use millstream_storage::object_store::{Bucket, Slot, VersionedLog};
 
 use crate::SqlError;
 
@@ -14,6 +18,29 @@ pub trait CatalogLog: Send + Sync + Debug {
 
     /// Puts `version` if it is not there. `false` = somebody else has put it. Returns when it is durable; an unknown outcome has been read back.
     async fn put(&self, version: u64, bytes: Bytes) -> Result<bool, SqlError>;
+}
+
+/// `catalog/<version>.json` in the bucket.
+#[derive(Debug)]
+pub struct BucketCatalogLog {
+    versions: VersionedLog,
+}
+
+impl BucketCatalogLog {
+    pub fn new(bucket: Arc<Bucket>) -> Self {
+        Self { versions: VersionedLog::new(bucket, "catalog", ".json") }
+    }
+}
+
+#[async_trait]
+impl CatalogLog for BucketCatalogLog {
+    async fn latest(&self) -> Result<Option<(u64, Bytes)>, SqlError> {
+        Ok(self.versions.newest().await?)
+    }
+
+    async fn put(&self, version: u64, bytes: Bytes) -> Result<bool, SqlError> {
+        Ok(matches!(self.versions.put(version, bytes).await?, Slot::Won))
+    }
 }
 
 /// For tests.

@@ -7,7 +7,7 @@ pub mod object;
 pub mod snapshot;
 pub mod store;
 
-pub use log::{CatalogLog, MemoryCatalogLog};
+pub use log::{BucketCatalogLog, CatalogLog, MemoryCatalogLog};
 pub use object::{Derived, Desired, Object, Table, TableSource, TopicEnvelope, TopicSource, TopicTarget};
 pub use snapshot::{Catalog, Cluster, Dropping, Quarantined};
 pub use store::CatalogStore;

@@ -64,6 +64,9 @@ struct Frame {
     cluster: Cluster,
     next_table: u32,
     next_job: u64,
+    /// Of this write alone: two writers never put equal bytes, so that a slot read back tells whose it is.
+    #[serde(default)]
+    nonce: String,
     objects: Vec<Value>,
     #[serde(default)]
     dropping: Vec<Dropping>,
@@ -132,6 +135,7 @@ impl Catalog {
             cluster: self.cluster,
             next_table: self.next_table,
             next_job: self.next_job,
+            nonce: format!("{:032x}", rand::random::<u128>()),
             objects,
             dropping: self.dropping.clone(),
         };

@@ -46,7 +46,6 @@ pub(super) fn aggregate(
         }
         group.push(place);
     }
-    group.dedup();
     let mut calls = Vec::with_capacity(aggregates.len());
     for (i, expr) in aggregates.iter().enumerate() {
         let field = schema.field(group_exprs.len() + i);
@@ -64,7 +63,6 @@ pub(super) fn aggregate(
     flow.key = Some((0..result.group).collect());
     flow.carried = if in_view { (0..result.columns.len()).collect() } else { Vec::new() };
     let value_sets = calls.iter().map(|c| needs_value_set(c.func, append_only)).collect();
-    // a filter after the aggregation must see the row that it once let pass
     flow.nodes.push(DraftNode::Agg(DraftAgg {
         input: columns,
         group,
@@ -73,7 +71,7 @@ pub(super) fn aggregate(
         layout: result,
         in_view: None,
         value_sets,
-        emit_before: !in_view,
+        emit_before: false,
     }));
     Ok(flow)
 }

@@ -112,13 +112,16 @@ fn finish(mut flow: Flow, in_view: bool) -> Result<Draft, SqlError> {
     if !columns.iter().any(|c| !c.hidden) {
         return Err(SqlError::invalid("the query has no columns"));
     }
-    if in_view
-        && let Some(agg) = flow.nodes.iter_mut().find_map(|n| match n {
+    let filtered = flow.nodes.iter().rposition(|n| matches!(n, DraftNode::Filter { .. }));
+    let aggregated = flow.nodes.iter().position(|n| matches!(n, DraftNode::Agg(_)));
+    if let Some(agg) = flow.nodes.iter_mut().find_map(|n| match n {
             DraftNode::Agg(a) => Some(a),
             _ => None,
         })
     {
-        agg.in_view = Some(flow.carried.clone());
+        agg.in_view = in_view.then(|| flow.carried.clone());
+        // a filter above must see the old row, which it may have let pass
+        agg.emit_before = filtered > aggregated;
     }
     prune(&mut flow.nodes, &mut flow.input);
     Ok(Draft { input: flow.input, nodes: flow.nodes, schema: TableSchema { id: 1, columns, primary_key: key } })
