@@ -17,17 +17,25 @@ mkdir -p "$bin"
 # One package at a time and behind everything else: the machine is usually busy with cargo.
 go_quietly() { GOFLAGS="-p=1 -mod=mod" CGO_ENABLED=0 nice -n 19 go "$@"; }
 
-# A stamp names the version, so that raising it above rebuilds and a half-written binary is never taken for a whole one.
+# A stamp names version and flags, so that a change above rebuilds and a half-written binary is never taken for a whole one.
 build() { # name version package [ldflags]
-  local name=$1 version=$2 package=$3 flags=${4:-}
-  [ "$(cat "$bin/.$name.version" 2>/dev/null)" = "$version" ] && [ -x "$bin/$name" ] && return 0
+  local name=$1 version=$2 package=$3 flags=${4:-} stamp="$2 ${4:-}"
+  [ "$(cat "$bin/.$name.stamp" 2>/dev/null)" = "$stamp" ] && [ -x "$bin/$name" ] && return 0
   echo "building $name $version" >&2
   GOBIN=$bin go_quietly install -trimpath -ldflags "-s -w $flags" "$package@$version" >&2
-  echo "$version" > "$bin/.$name.version"
+  echo "$stamp" > "$bin/.$name.stamp"
 }
 
-build kubeconform "$kubeconform_version" github.com/yannh/kubeconform/cmd/kubeconform
-build helm "$helm_version" helm.sh/helm/v3/cmd/helm "-X helm.sh/helm/v3/internal/version.version=$helm_version"
+# Without these flags helm takes every cluster for Kubernetes 1.20 and refuses the chart's kubeVersion.
+minor=${kubernetes_version#v1.}
+minor=${minor%%.*}
+helm_flags="-X helm.sh/helm/v3/internal/version.version=$helm_version"
+for package in pkg/chartutil pkg/lint/rules; do
+  helm_flags+=" -X helm.sh/helm/v3/$package.k8sVersionMajor=1 -X helm.sh/helm/v3/$package.k8sVersionMinor=$minor"
+done
+
+build kubeconform "$kubeconform_version" github.com/yannh/kubeconform/cmd/kubeconform "-X main.version=$kubeconform_version"
+build helm "$helm_version" helm.sh/helm/v3/cmd/helm "$helm_flags"
 
 if [ ! -e "$schemas/_complete" ]; then
   echo "preparing the schemas of Kubernetes $kubernetes_version" >&2

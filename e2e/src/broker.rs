@@ -41,9 +41,8 @@ impl Broker {
     /// Always a new one: for scenarios that stop it.
     pub fn start_own() -> Broker {
         let dir = tempfile::Builder::new().prefix("millstream-kafka-").tempdir().expect("a temporary folder can be made");
-        let broker = Broker { bootstrap: String::new(), own: Some(Own { dir, port: free_port() }) };
-        let port = broker.own.as_ref().expect("just set").port;
-        let broker = Broker { bootstrap: format!("127.0.0.1:{port}"), ..broker };
+        let port = free_port();
+        let broker = Broker { bootstrap: format!("127.0.0.1:{port}"), own: Some(Own { dir, port }) };
         broker.restart();
         broker
     }

@@ -197,10 +197,8 @@ pub fn read_committed(bootstrap: &str, topic: &str) -> Vec<Record> {
             }
             Some(Err(e)) => panic!("reading {topic}: {e}"),
         }
-        if !open.is_empty() {
-            if let Ok(list) = c.position() {
-                open.retain(|p, end| !matches!(list.find_partition(topic, *p).map(|e| e.offset()), Some(Offset::Offset(at)) if at >= *end));
-            }
+        if let Ok(list) = c.position() {
+            open.retain(|p, end| !matches!(list.find_partition(topic, *p).map(|e| e.offset()), Some(Offset::Offset(at)) if at >= *end));
         }
     }
     records
