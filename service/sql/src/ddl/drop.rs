@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use datafusion::sql::sqlparser::tokenizer::Location;
 use millstream_stream::StreamError;
 use millstream_types::error::chain;
 
@@ -42,7 +43,7 @@ pub(crate) async fn drop_objects(
     }
     let dependants = dependants(&catalog, &doomed);
     if !dependants.is_empty() && !cascade {
-        let first = names.first().map(|n| n.at).unwrap_or_default();
+        let first = names.first().map_or(Location::empty(), |n| n.at);
         return Err(SqlError::conflict("HAS_DEPENDANTS", format!("{} depend on it", dependants.join(", ")))
             .at(first)
             .hint("drop them first, or write CASCADE"));

@@ -1,6 +1,7 @@
 //! `scan.startup.mode` -> one number per partition. Resolved once, before the first fetch, and stored: `latest` must mean the same after a restart.
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
+use datafusion::sql::sqlparser::tokenizer::Location;
 use millstream_types::{PartitionOffsets, Seq, TopicAdmin};
 
 use super::options::OptionReader;
@@ -59,7 +60,7 @@ impl StartMode {
             StartMode::Latest => ends.iter().map(|e| e.stable.into()).collect(),
             StartMode::Timestamp(ms) => admin.offsets_at(topic, *ms).await?.into_iter().map(Seq::from).collect(),
             StartMode::Offsets(given) => {
-                let at = options.location("scan.startup.offsets").unwrap_or_default();
+                let at = options.location("scan.startup.offsets").unwrap_or(Location::empty());
                 let mut starts: Vec<Seq> = ends.iter().map(|e| e.start.into()).collect();
                 for (partition, offset) in given {
                     let refuse = |what: String| SqlError::option(format!("scan.startup.offsets: {what}")).at(at);

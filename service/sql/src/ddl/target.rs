@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use datafusion::sql::sqlparser::tokenizer::Location;
 use millstream_types::{Column, Created, LogSystem, TopicSpec};
 
 use super::options::OptionReader;
@@ -23,7 +24,7 @@ pub(super) struct TargetDraft {
     /// Given by the user, so that an existing topic must have as many.
     explicit_partitions: bool,
     retention_ms: Option<i64>,
-    topic_at: datafusion::sql::sqlparser::tokenizer::Location,
+    topic_at: Location,
 }
 
 /// `None` if the view has no topic.
@@ -82,7 +83,7 @@ fn envelope(options: &mut OptionReader<'_>, draft: &Draft) -> Result<TopicEnvelo
     }
     let envelope = options.choice("envelope", &[("append", TopicEnvelope::Append), ("upsert", TopicEnvelope::Upsert)], default)?;
     let forced = options.flag("force_append_only", false)?;
-    let at = options.location("envelope").unwrap_or_default();
+    let at = options.location("envelope").unwrap_or(Location::empty());
     match envelope {
         TopicEnvelope::Append if draft.retracts() && !forced => Err(SqlError::option("envelope append: rows of this query can be deleted and replaced")
             .at(at)
