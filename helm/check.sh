@@ -5,9 +5,9 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 chart=$here/millstream
-tools=${MILLSTREAM_TOOLS:-$HOME/.cache/millstream-tools}
-PATH=$("$here/tools.sh"):$PATH
-schemas=$(ls -d "$tools"/schemas/v*/ | tail -n 1)
+tools=$("$here/tools.sh")
+PATH=${tools%%$'\n'*}:$PATH
+schemas=${tools##*$'\n'}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 failures=0
@@ -28,7 +28,7 @@ for values in "$chart"/ci/*-values.yaml; do
   if ! render --values "$values" > "$out/$name.yaml"; then fail "$name: template"; continue; fi
   # ServiceMonitor is the Prometheus operator's, so the Kubernetes schemas do not know it.
   kubeconform -strict -summary -skip ServiceMonitor \
-    -schema-location "$schemas{{ .ResourceKind }}{{ .KindSuffix }}.json" "$out/$name.yaml" || fail "$name: kubeconform"
+    -schema-location "$schemas/{{ .ResourceKind }}{{ .KindSuffix }}.json" "$out/$name.yaml" || fail "$name: kubeconform"
 done
 
 echo "== what the rendered files must say"
@@ -43,6 +43,7 @@ has_not default "off unless asked for" "kind: ServiceMonitor"
 has_not minimal "off when asked" "kind: PodDisruptionBudget"
 has_not minimal "off when asked" "kind: ServiceAccount"
 has existing-secret "the variable for \${KAFKA_PASSWORD}" "name: KAFKA_PASSWORD"
+# shellcheck disable=SC2016 # the reference itself is looked for
 has existing-secret "the config refers, it does not hold" 'sasl_password: ${KAFKA_PASSWORD}'
 has existing-secret "the Secret as files" "secretName: millstream-kafka"
 has existing-secret "the image by digest" "registry.example.com/millstream@sha256:"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds helm and kubeconform from their Go modules and prepares the Kubernetes schemas, once, outside the clone.
 # Everything lands in ${MILLSTREAM_TOOLS:-$HOME/.cache/millstream-tools}: bin/helm, bin/kubeconform, schemas/<version>/*.json.
-# Cold: about 4 minutes on one core, most of it helm. Warm: nothing is built. Prints the folder with the binaries.
+# Cold: about 4 minutes on one core, most of it helm. Warm: nothing is built.
+# Prints two lines: the folder with the binaries, the folder with the schemas.
 set -euo pipefail
 
 helm_version=v3.22.0
@@ -12,6 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 tools=${MILLSTREAM_TOOLS:-$HOME/.cache/millstream-tools}
 bin=$tools/bin
 schemas=$tools/schemas/$kubernetes_version
+command -v go > /dev/null || { echo "helm/tools.sh needs Go 1.26 or newer: https://go.dev/dl" >&2; exit 1; }
 mkdir -p "$bin"
 
 # One package at a time and behind everything else: the machine is usually busy with cargo.
@@ -44,4 +46,4 @@ if [ ! -e "$schemas/_complete" ]; then
   touch "$schemas/_complete"
 fi
 
-echo "$bin"
+printf '%s\n%s\n' "$bin" "$schemas"

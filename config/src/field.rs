@@ -94,15 +94,22 @@ impl Reader {
     }
 }
 
-/// The most similar candidate, if it is similar enough to be a slip of the fingers.
+/// The candidate that was most likely meant: one that goes on where `word` ends (`prefetch` for `prefetch_bytes`) or the other way round, else the most
+/// similar one, if it is similar enough to be a slip of the fingers.
 pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    const MIN_STEM: usize = 4;
+    let word = word.to_lowercase();
+    let stem = |candidate: &str| {
+        let shared = word.len().min(candidate.len());
+        shared >= MIN_STEM && (candidate.starts_with(&word) || word.starts_with(candidate))
+    };
     let allowed = (word.chars().count() / 3).max(2);
     candidates
         .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&word.to_lowercase(), candidate), *candidate))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+        .map(|candidate| (!stem(candidate), strsim::damerau_levenshtein(&word, candidate), *candidate))
+        .filter(|(not_stem, distance, _)| !not_stem || *distance <= allowed)
+        .min()
+        .map(|(_, _, candidate)| candidate)
 }
 
 /// Text that any scalar may be given as; `None` for lists, sections and null.
@@ -146,7 +153,10 @@ macro_rules! integer_fields {
         impl Field for $type {
             fn read(&mut self, value: &Yaml, reader: &mut Reader) {
                 read_text(self, value, reader, "a whole number", |text| {
-                    text.trim().parse().map_err(|_| format!("`{text}` is not a whole number from {} to {}", <$type>::MIN, <$type>::MAX))
+                    text.trim().parse().map_err(|_| match text.trim().parse::<i128>() {
+                        Ok(_) => format!("`{text}` is out of range"),
+                        Err(_) => format!("`{text}` is not a whole number"),
+                    })
                 });
             }
             fn show(&self) -> Json {

@@ -4,6 +4,7 @@
 //! generated reference and schema are compared with the types.
 
 mod bad;
+mod chart;
 mod generated;
 mod load;
 mod values;

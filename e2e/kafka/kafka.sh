@@ -12,11 +12,12 @@ usage() {
   cat >&2 <<'TEXT'
 kafka.sh install
 kafka.sh start --dir DIR [--port N] [--controller-port N] [--heap 1g] [--proxied PORT:ADVERTISED] [--parent PID]
-               [--timeout SECONDS] [--property KEY=VALUE ...]
+               [--ephemeral] [--timeout SECONDS] [--property KEY=VALUE ...]
 kafka.sh stop  --dir DIR [--kill]
   --port 0       (default) takes free ports; a folder that was used before gets its old ones
   --proxied      a second listener on PORT that tells clients to come to ADVERTISED (put a fault proxy there)
   --parent PID   the broker is killed when that process is gone
+  --ephemeral    with --parent: the folder is deleted then, too
   start prints "bootstrap=127.0.0.1:PORT pid=PID" when the broker answers
 TEXT
   exit 2
@@ -111,7 +112,7 @@ cluster_id() { echo "M$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c
 
 # Starts the broker of a folder on given ports. 0 = ready, 3 = a port was taken, 1 = anything else.
 launch() {
-  local dir=$1 port=$2 heap=$3 parent=$4 timeout=$5 pid
+  local dir=$1 port=$2 heap=$3 parent=$4 timeout=$5 ephemeral=$6 pid
   if [ ! -f "$dir/data/meta.properties" ]; then
     java -Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j.configurationFile="$HERE/log4j2.properties" -Dmillstream.logs="$dir" \
       -cp "$LIBS/*" kafka.tools.StorageTool format -t "$(cluster_id)" -c "$dir/server.properties" >"$dir/format.log" 2>&1 ||
@@ -125,8 +126,9 @@ launch() {
   pid=$!
   echo "$pid" >"$dir/pid"
   if [ -n "$parent" ]; then
-    setsid nohup bash -c 'while kill -0 "$1" 2>/dev/null && kill -0 "$2" 2>/dev/null; do sleep 1; done; kill -9 "$2" 2>/dev/null' \
-      watch "$parent" "$pid" </dev/null >/dev/null 2>&1 &
+    setsid nohup bash -c 'while kill -0 "$1" 2>/dev/null && kill -0 "$2" 2>/dev/null; do sleep 1; done
+      kill -0 "$1" 2>/dev/null || { kill -9 "$2"; [ -z "$3" ] || { sleep 1; rm -rf "$3"; }; }' \
+      watch "$parent" "$pid" "${ephemeral:+$dir}" </dev/null >/dev/null 2>&1 &
   fi
   local deadline=$((SECONDS + timeout))
   while ! { grep -q 'Kafka Server started' "$dir/broker.log" 2>/dev/null && port_open "$port"; }; do
@@ -149,8 +151,9 @@ launch() {
 recorded_port() { sed -n "s#^listeners=.*$2://127.0.0.1:\([0-9]*\).*#\1#p" "$1/server.properties" 2>/dev/null || true; }
 
 start() {
-  local dir="" port=0 controller=0 heap=1g parent="" proxied="" timeout=90 properties=()
+  local dir="" port=0 controller=0 heap=1g parent="" proxied="" timeout=90 ephemeral="" properties=()
   while [ $# -gt 0 ]; do
+    if [ "$1" = --ephemeral ]; then ephemeral=1; shift; continue; fi
     [ $# -ge 2 ] || usage
     case $1 in
       --dir) dir=$2 ;;
@@ -179,7 +182,7 @@ start() {
     while [ "$my_controller" = 0 ] || [ "$my_controller" = "$my_port" ]; do my_controller=$(free_port); done
     { write_properties "$dir" "$my_port" "$my_controller" "$proxied"; printf '%s\n' "${properties[@]}"; } >"$dir/server.properties"
     code=0
-    launch "$dir" "$my_port" "$heap" "$parent" "$timeout" || code=$?
+    launch "$dir" "$my_port" "$heap" "$parent" "$timeout" "$ephemeral" || code=$?
     [ $code = 0 ] && return 0
     [ $code = 3 ] && { [ "$port" = 0 ] || [ "$controller" = 0 ]; } || break
   done

@@ -10,7 +10,7 @@ section! {
         /// Address of the REST interface, IP and port; port 0 takes a free one. Any address but loopback needs `server.auth.allow_anonymous`.
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8080));
 
-        /// Address of `/livez`, `/readyz` and `/metrics`, which tell no data and need no login. Kept apart from `server.listen` so that a
+        /// Address of `/livez`, `/readyz` and `/metrics`, which show no data and need no login. Kept apart from `server.listen` so that a
         /// network policy can open it to the monitoring alone.
         probe_listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8081));
 

@@ -34,7 +34,9 @@ impl KafkaError {
 impl Classified for KafkaError {
     fn kind(&self) -> ErrorKind {
         match self {
-            KafkaError::Option { .. } | KafkaError::UnknownOption { .. } | KafkaError::Client { .. } => ErrorKind::Invalid,
+            KafkaError::Option { .. } | KafkaError::UnknownOption { .. } | KafkaError::Client { .. } => {
+                ErrorKind::Invalid
+            }
             KafkaError::Thread { .. } => ErrorKind::Exhausted,
         }
     }
@@ -43,7 +45,9 @@ impl Classified for KafkaError {
 /// The kind of a code for calls that are safe to repeat (reads, admin, init). Commits and produce calls have their own rules.
 pub(crate) fn kind_of(code: Code) -> ErrorKind {
     match code {
-        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition | Code::UnknownTopicId => ErrorKind::NotFound,
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition | Code::UnknownTopicId => {
+            ErrorKind::NotFound
+        }
         Code::TopicAlreadyExists => ErrorKind::Conflict,
         Code::ProducerFenced | Code::InvalidProducerEpoch | Code::Fenced => ErrorKind::Fenced,
         Code::BadMessage | Code::InvalidMessage => ErrorKind::Corrupt,
@@ -81,7 +85,9 @@ pub(crate) fn code_of(error: &ClientError) -> Option<Code> {
 pub(crate) fn call_failed(what: impl Into<String>, error: ClientError) -> LogError {
     let kind = match (&error, code_of(&error)) {
         (_, Some(code)) => kind_of(code),
-        (ClientError::AdminOpCreation(_) | ClientError::ClientConfig(..) | ClientError::Nul(_), None) => ErrorKind::Invalid,
+        (ClientError::AdminOpCreation(_) | ClientError::ClientConfig(..) | ClientError::Nul(_), None) => {
+            ErrorKind::Invalid
+        }
         _ => ErrorKind::Unavailable,
     };
     LogError::new(kind, what).caused_by(error)

@@ -181,9 +181,14 @@ impl KafkaOptions {
         if s.protocol.uses_sasl() {
             match s.sasl_mechanism.as_deref() {
                 Some("PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512") => {}
-                Some("GSSAPI") => return Err(KafkaError::option("sasl.mechanism", "GSSAPI runs a shell command and is refused")),
+                Some("GSSAPI") => {
+                    return Err(KafkaError::option("sasl.mechanism", "GSSAPI runs a shell command and is refused"));
+                }
                 Some("OAUTHBEARER") => {
-                    return Err(KafkaError::option("sasl.mechanism", "OAUTHBEARER is not built in: use PLAIN, SCRAM or mutual TLS"));
+                    return Err(KafkaError::option(
+                        "sasl.mechanism",
+                        "OAUTHBEARER is not built in: use PLAIN, SCRAM or mutual TLS",
+                    ));
                 }
                 _ => return Err(KafkaError::option("sasl.mechanism", "must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")),
             }
@@ -191,7 +196,10 @@ impl KafkaOptions {
                 return Err(KafkaError::option("sasl.username", "and sasl.password are required with SASL"));
             }
         } else if s.sasl_mechanism.is_some() || s.sasl_username.is_some() || s.sasl_password.is_some() {
-            return Err(KafkaError::option("security.protocol", "must be sasl_plaintext or sasl_ssl when sasl options are given"));
+            return Err(KafkaError::option(
+                "security.protocol",
+                "must be sasl_plaintext or sasl_ssl when sasl options are given",
+            ));
         }
         if !s.protocol.uses_tls() && (s.ssl_ca.is_some() || s.ssl_certificate.is_some() || s.ssl_key.is_some()) {
             return Err(KafkaError::option("security.protocol", "must be ssl or sasl_ssl when ssl options are given"));
@@ -335,9 +343,10 @@ fn check_passthrough(name: &str) -> Result<(), KafkaError> {
     if passed(name).is_some() {
         return Ok(());
     }
-    let nearest = PASSED.iter().map(|(n, _)| *n).max_by(|a, b| {
-        strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name))
-    });
+    let nearest = PASSED
+        .iter()
+        .map(|(n, _)| *n)
+        .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
     Err(KafkaError::UnknownOption { name: name.to_owned(), nearest: nearest.unwrap_or_default() })
 }
 

@@ -109,7 +109,7 @@ mod tests {
             .encode(&[Arc::new(Int64Array::from(vec![Some(1), None])), Arc::new(StringArray::from(vec!["ab", ""]))])
             .unwrap();
         let hex = |i: usize| rows.row(i).as_ref().iter().map(|b| format!("{b:02x}")).collect::<String>();
-        assert_eq!(hex(0), "018000000000000001026162000000000000000002");
+        assert_eq!(hex(0), "01800000000000000102616200000000000002");
         assert_eq!(hex(1), "00000000000000000001");
         let back = codec.decode([rows.row(0).as_ref()]).unwrap();
         assert_eq!(back[0].as_ref(), &Int64Array::from(vec![1]) as &dyn arrow::array::Array);

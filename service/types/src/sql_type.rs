@@ -249,6 +249,7 @@ impl TypeParser<'_> {
         if self.depth > 64 {
             return Err(self.error());
         }
+        self.space();
         let start = self.at;
         let mut t = match self.word().as_str() {
             "BOOLEAN" | "BOOL" => SqlType::Boolean,

@@ -1,11 +1,12 @@
 //! The bucket: one [`ObjectStore`] under a prefix, with retries, errors that name operation and path, and the two ways to write an object.
 //!
-//! `put_if_absent` decides things (manifest, catalog, pins) and never hides an unknown outcome; `versioned` builds the contiguous log on it. `upload`
+//! `put_if_absent` decides things (manifest, catalog, pins) and never hides an unknown outcome; `versioned` builds the contiguous log on it. `Upload`
 //! writes files whose names are never used twice, so it may repeat itself.
 
 pub mod paths;
 mod probe;
 mod retrying;
+mod upload;
 mod versioned;
 
 use std::{ops::Range, sync::Arc};
@@ -19,6 +20,7 @@ use millstream_types::{Classified, ErrorKind};
 
 pub use probe::probe;
 pub use retrying::RetryPolicy;
+pub use upload::Upload;
 pub use versioned::{Slot, VersionedLog};
 
 use crate::StorageError;
@@ -129,33 +131,6 @@ impl Bucket {
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
         let at = Path::from(path);
         self.retry.run("put", path, || async { self.store.put(&at, bytes.clone().into()).await.map(|_| ()) }).await
-    }
-
-    /// Writes a new object under a name that nobody else uses.
-    pub async fn upload(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
-        if bytes.len() <= PART_BYTES {
-            return self.put(path, bytes).await;
-        }
-        let at = Path::from(path);
-        self.retry
-            .run("upload", path, || async {
-                let mut upload = self.store.put_multipart(&at).await?;
-                let parts = async {
-                    let mut from = 0;
-                    while from < bytes.len() {
-                        let to = (from + PART_BYTES).min(bytes.len());
-                        upload.put_part(bytes.slice(from..to).into()).await?;
-                        from = to;
-                    }
-                    upload.complete().await.map(|_| ())
-                };
-                let done = parts.await;
-                if done.is_err() && let Err(e) = upload.abort().await {
-                    tracing::debug!(path, error = %e, "abort of a failed upload failed, its parts stay until the bucket's own clean-up");
-                }
-                done
-            })
-            .await
     }
 
     /// Deletes an object; absent is Ok.

@@ -1,0 +1,504 @@
+//! The transactional producer of one job or shard: begin, send everything, commit, and what each answer means.
+//!
+//! Owns: the outcome classes of 05 section 1.8, when a client is dropped. Not here: what a caller does with an outcome, row content.
+//!
+//! | what happened | outcome |
+//! |---|---|
+//! | commit returns Ok | `Committed`; nothing else is |
+//! | a retriable error of any call | the same call again, until 0.8 x the transaction timeout, then `Unknown` |
+//! | send, delivery or flush failed, EndTxn was not sent | abort: `Aborted`; the abort fails: `Unknown` |
+//! | any other error of commit, also one that asks for an abort | `Unknown`: the client may fail here while the broker has committed |
+//! | fenced, at any step | `Fenced`. A transaction that the broker aborted because its time was up looks the same |
+//!
+//! After `Unknown` and `Fenced` the client is dropped without abort: a late EndTxn must not hit the next transaction. `init` makes a new one.
+//!
+//! Blocking calls run on one named thread per writer. Sending does not block (it copies into the client's queue) and runs on the caller.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use millstream_types::{CommitOutcome, EpochWriter, ErrorKind, LogError, OutBatch};
+use rdkafka::{
+    error::{KafkaError as ClientError, RDKafkaErrorCode as Code},
+    producer::{Producer, PurgeConfig},
+    util::Timeout,
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    KafkaCluster, client,
+    context::Call,
+    error::{code_of, kind_of},
+    metrics,
+    sys::{Opaque, SendClient, SendTopic, SharedHeaders},
+};
+
+/// How long `init` tries: coordinators load for seconds after a broker's start.
+const INIT_DEADLINE: Duration = Duration::from_secs(30);
+/// One wait for room in the client's queue, and one round of serving deliveries.
+const ROOM_WAIT: Duration = Duration::from_millis(10);
+/// Records sent before other tasks of the runtime get a turn: about half a millisecond.
+const SEND_QUANTUM: usize = 2048;
+
+/// A client and the topics it has sent to.
+pub(crate) struct TxnClient {
+    // Topics are dropped before their client.
+    topics: Mutex<HashMap<Arc<str>, Arc<SendTopic>>>,
+    pub(crate) producer: Arc<SendClient>,
+    /// The transaction timeout in force.
+    timeout: Duration,
+}
+
+impl TxnClient {
+    pub(crate) fn new(producer: SendClient, timeout: Duration) -> Self {
+        Self { topics: Mutex::default(), producer: Arc::new(producer), timeout }
+    }
+
+    pub(crate) fn topic(&self, topic: &Arc<str>) -> Result<Arc<SendTopic>, Code> {
+        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = topics.get(topic) {
+            return Ok(Arc::clone(found));
+        }
+        let new = Arc::new(SendTopic::new(&self.producer, topic)?);
+        topics.insert(Arc::clone(topic), Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// The code behind `Fatal`, which hides it.
+    pub(crate) fn root(&self, code: Code) -> Code {
+        match code {
+            Code::Fatal => self.producer.client().fatal_error().map_or(code, |(root, _)| root),
+            other => other,
+        }
+    }
+
+    /// Serves delivery reports until none is missing or the time is up. The wrapper's own flush looks only every 100 ms, which would be the
+    /// duration of every small transaction.
+    fn flush(&self, limit: Duration) -> Result<(), ClientError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.producer.flush(Duration::ZERO) {
+                Err(ClientError::Flush(Code::OperationTimedOut)) if Instant::now() < deadline => {
+                    self.producer.poll(Duration::from_millis(1))
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn is_fenced(&self, code: Code) -> bool {
+        kind_of(self.root(code)) == ErrorKind::Fenced
+    }
+}
+
+/// Drops a client on a thread of its own: librdkafka joins its threads, which an async worker must not wait for.
+pub(crate) fn discard(client: Arc<TxnClient>) {
+    let spawned = thread::Builder::new().name("kafka-discard".into()).spawn(move || drop(client));
+    if let Err(error) = spawned {
+        // The closure, and the client with it, was dropped right here.
+        tracing::warn!(%error, "no thread to close a producer, closed in place");
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs blocking calls one after the other; between them it serves the log and error events of the client.
+struct WriterThread {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl WriterThread {
+    fn start(id: &str, current: Arc<Mutex<Option<Arc<TxnClient>>>>) -> std::io::Result<Self> {
+        // Bounded by use: the writer waits for each job before it gives the next.
+        let (jobs, queue) = mpsc::channel::<Job>();
+        thread::Builder::new().name(format!("kafka-txn-{id}")).spawn(move || {
+            loop {
+                match queue.recv_timeout(Duration::from_millis(500)) {
+                    Ok(job) => job(),
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        let client = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                        if let Some(client) = client {
+                            client.producer.poll(Duration::ZERO);
+                        }
+                    }
+                    Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                }
+            }
+        })?;
+        Ok(Self { jobs })
+    }
+
+    /// `None` if the thread is gone (a job panicked).
+    async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        // If nobody waits any more, the writer was dropped in between and the answer is of no use.
+        self.jobs.send(Box::new(move || drop(reply.send(job())))).ok()?;
+        answer.await.ok()
+    }
+}
+
+pub(crate) struct TxnWriter {
+    cluster: Arc<KafkaCluster>,
+    id: String,
+    thread: Option<WriterThread>,
+    /// Shared with the thread, which serves its events between calls.
+    client: Arc<Mutex<Option<Arc<TxnClient>>>>,
+    /// A commit began and its future was dropped.
+    in_flight: bool,
+}
+
+impl std::fmt::Debug for TxnWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TxnWriter")
+            .field("transactional_id", &self.id)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for TxnWriter {
+    fn drop(&mut self) {
+        self.drop_client();
+    }
+}
+
+impl TxnWriter {
+    pub(crate) fn new(cluster: Arc<KafkaCluster>, id: &str) -> Self {
+        Self { cluster, id: id.to_owned(), thread: None, client: Arc::default(), in_flight: false }
+    }
+
+    fn connection(&self) -> &str {
+        &self.cluster.options().connection
+    }
+
+    fn current(&self) -> Option<Arc<TxnClient>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn drop_client(&self) {
+        let old = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
+        old.map(discard).unwrap_or_default();
+    }
+
+    fn error(&self, kind: ErrorKind, what: &str) -> LogError {
+        LogError::new(kind, format!("transactional id {}: {what}", self.id))
+    }
+
+    /// Runs a blocking call on the writer's thread and takes its time.
+    async fn call<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, LogError> {
+        let gone = |w: &Self, e: Option<std::io::Error>| {
+            let error = w.error(ErrorKind::Internal, "the writer's thread is gone");
+            match e {
+                Some(e) => error.caused_by(e),
+                None => error,
+            }
+        };
+        if self.thread.is_none() {
+            let thread = WriterThread::start(&self.id, Arc::clone(&self.client)).map_err(|e| gone(self, Some(e)))?;
+            self.thread = Some(thread);
+        }
+        let timer = metrics::TXN_CALL_SECONDS.with_label_values(&[self.connection(), name]).start_timer();
+        let Some(thread) = &self.thread else { return Err(gone(self, None)) };
+        let answer = thread.run(job).await;
+        timer.observe_duration();
+        if answer.is_none() {
+            self.thread = None;
+        }
+        answer.ok_or_else(|| gone(self, None))
+    }
+
+    async fn transaction(&mut self, client: &Arc<TxnClient>, batches: &[OutBatch]) -> CommitOutcome {
+        let begun = Instant::now();
+        let c = Arc::clone(client);
+        match self.call("begin", move || c.producer.begin_transaction()).await {
+            Err(e) => return CommitOutcome::Unknown(e),
+            // The client is in no state to begin: only a new one helps.
+            Ok(Err(e)) => return self.fenced_or_unknown(client, "the transaction could not be begun", e),
+            Ok(Ok(())) => {}
+        }
+        let records = batches.iter().map(OutBatch::len).sum();
+        let want_offsets = batches.iter().any(|b| b.want_offsets);
+        let (call, _) = client.producer.context().open(records, want_offsets);
+        let sent = self.send_all(client, batches, call, begun).await;
+        let (c, id) = (Arc::clone(client), self.id.clone());
+        let job = move || {
+            let outcome = match sent {
+                Ok(()) => finish(&c, &id, call, begun),
+                Err(failure) => abort(&c, &id, failure, begun),
+            };
+            (outcome, c.producer.context().close(call))
+        };
+        match self.call("commit", job).await {
+            Err(e) => {
+                client.producer.context().close(call);
+                CommitOutcome::Unknown(e)
+            }
+            Ok((CommitOutcome::Committed { .. }, call)) => {
+                CommitOutcome::Committed { offsets: per_batch(batches, call) }
+            }
+            Ok((other, _)) => other,
+        }
+    }
+
+    fn fenced_or_unknown(&self, client: &TxnClient, what: &str, e: ClientError) -> CommitOutcome {
+        if code_of(&e).is_some_and(|code| client.is_fenced(code)) {
+            return CommitOutcome::Fenced(self.error(ErrorKind::Fenced, what).caused_by(e));
+        }
+        CommitOutcome::Unknown(self.error(ErrorKind::Unknown, what).caused_by(e))
+    }
+
+    /// Copies every record into the client's queue. Waits for room as long as the transaction has time.
+    async fn send_all(
+        &mut self,
+        client: &Arc<TxnClient>,
+        batches: &[OutBatch],
+        call: u32,
+        begun: Instant,
+    ) -> Result<(), LogError> {
+        let mut index = 0;
+        for batch in batches {
+            let refused = |code: Code, partition: i32| {
+                LogError::new(kind_of(client.root(code)), "the client refuses a record")
+                    .at(&millstream_types::TopicPartition::new(Arc::clone(&batch.topic), partition))
+                    .caused_by(client.root(code))
+            };
+            let topic = client.topic(&batch.topic).map_err(|code| refused(code, -1))?;
+            let headers = SharedHeaders::new(&batch.headers);
+            let mut i = 0;
+            while i < batch.len() {
+                let partition = batch.partitions[i];
+                let opaque = Opaque::new(call, index);
+                match topic.send(
+                    partition,
+                    batch.timestamp_ms,
+                    headers.as_ref(),
+                    batch.keys.get(i),
+                    batch.values.get(i),
+                    opaque,
+                ) {
+                    Ok(()) => {
+                        i += 1;
+                        index += 1;
+                        if i.is_multiple_of(SEND_QUANTUM) {
+                            tokio::task::yield_now().await;
+                        }
+                    }
+                    Err(Code::QueueFull) if begun.elapsed() < patience(client) => {
+                        metrics::QUEUE_FULL_WAITS.with_label_values(&[self.connection()]).inc();
+                        let c = Arc::clone(client);
+                        self.call("send", move || c.producer.poll(ROOM_WAIT)).await?;
+                    }
+                    Err(code) => return Err(refused(code, partition)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How long a transaction is worked at; the rest of its time is for the abort.
+fn patience(client: &TxnClient) -> Duration {
+    client.timeout * 4 / 5
+}
+
+fn txn_error(id: &str, kind: ErrorKind, what: &str, code: Code) -> LogError {
+    LogError::new(kind, format!("transactional id {id}: {what}")).caused_by(code)
+}
+
+/// Flush, look at every delivery, commit. On the writer's thread.
+fn finish(client: &TxnClient, id: &str, call: u32, begun: Instant) -> CommitOutcome {
+    let context = client.producer.context();
+    let flushed = client.flush(patience(client).saturating_sub(begun.elapsed()));
+    // The reports so far; they are all there when the flush is done.
+    if let Some((code, topic, partition)) = context.failure(call) {
+        let root = client.root(code);
+        let at = millstream_types::TopicPartition::new(topic, partition);
+        return abort(
+            client,
+            id,
+            LogError::new(kind_of(root), "a record was not delivered").at(&at).caused_by(root),
+            begun,
+        );
+    }
+    if let Err(e) = flushed {
+        let code = code_of(&e).unwrap_or(Code::Unknown);
+        return abort(
+            client,
+            id,
+            txn_error(id, kind_of(client.root(code)), "records were not delivered in time", code),
+            begun,
+        );
+    }
+    loop {
+        // `Never` = the remaining transaction time. Any other value can make librdkafka and its caller disagree about the state.
+        match client.producer.commit_transaction(Timeout::Never) {
+            Ok(()) => return CommitOutcome::Committed { offsets: Vec::new() },
+            Err(ClientError::Flush(code)) => {
+                return abort(
+                    client,
+                    id,
+                    txn_error(id, kind_of(client.root(code)), "records were not delivered", code),
+                    begun,
+                );
+            }
+            Err(ClientError::Transaction(e)) if e.is_retriable() && begun.elapsed() < patience(client) => {
+                client.producer.poll(ROOM_WAIT);
+            }
+            Err(e) => {
+                let code = code_of(&e).unwrap_or(Code::Unknown);
+                if client.is_fenced(code) {
+                    return CommitOutcome::Fenced(txn_error(
+                        id,
+                        ErrorKind::Fenced,
+                        "fenced at commit",
+                        client.root(code),
+                    ));
+                }
+                return CommitOutcome::Unknown(txn_error(
+                    id,
+                    ErrorKind::Unknown,
+                    "the commit has no clear answer",
+                    code,
+                ));
+            }
+        }
+    }
+}
+
+/// Ends the transaction before EndTxn(commit) was sent. On the writer's thread.
+fn abort(client: &TxnClient, id: &str, why: LogError, begun: Instant) -> CommitOutcome {
+    // The client's own abort waits until reports are served, which nobody does meanwhile: empty the queues first.
+    client.producer.purge(PurgeConfig::default().queue().inflight());
+    let flushed = client.flush(Duration::from_secs(5));
+    loop {
+        let error = match client.producer.abort_transaction(Timeout::After(client.timeout)) {
+            Ok(()) if why.kind == ErrorKind::Fenced => return CommitOutcome::Fenced(why),
+            Ok(()) => return CommitOutcome::Aborted(why),
+            Err(e) => e,
+        };
+        if let ClientError::Transaction(e) = &error
+            && e.is_retriable()
+            && begun.elapsed() < client.timeout
+        {
+            client.producer.poll(ROOM_WAIT);
+            continue;
+        }
+        let code = code_of(&error).unwrap_or(Code::Unknown);
+        if client.is_fenced(code) || why.kind == ErrorKind::Fenced {
+            return CommitOutcome::Fenced(why);
+        }
+        let flushed = flushed.err().map(|e| format!(", after {e}")).unwrap_or_default();
+        let what = format!("the abort failed with {}{flushed}", client.root(code));
+        return CommitOutcome::Unknown(
+            LogError::new(ErrorKind::Unknown, format!("transactional id {id}: {what}")).caused_by(why),
+        );
+    }
+}
+
+/// The offsets of one call, cut into its batches.
+fn per_batch(batches: &[OutBatch], call: Call) -> Vec<Vec<i64>> {
+    let mut at = 0;
+    batches
+        .iter()
+        .map(|b| {
+            let range = at..at + b.len();
+            at = range.end;
+            if b.want_offsets { call.offsets[range].to_vec() } else { Vec::new() }
+        })
+        .collect()
+}
+
+#[async_trait]
+impl EpochWriter for TxnWriter {
+    fn transactional_id(&self) -> &str {
+        &self.id
+    }
+
+    async fn init(&mut self) -> Result<(), LogError> {
+        self.drop_client();
+        self.in_flight = false;
+        let timeout = self.cluster.transaction_timeout().await?;
+        let (cluster, id) = (Arc::clone(&self.cluster), self.id.clone());
+        let client = self.call("init", move || init_client(&cluster, &id, timeout)).await??;
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        Ok(())
+    }
+
+    async fn commit(&mut self, batches: &[OutBatch]) -> CommitOutcome {
+        if std::mem::replace(&mut self.in_flight, true) {
+            self.drop_client();
+            self.in_flight = false;
+            return CommitOutcome::Unknown(
+                self.error(ErrorKind::Unknown, "an earlier commit was dropped while it ran"),
+            );
+        }
+        let Some(client) = self.current() else {
+            self.in_flight = false;
+            return CommitOutcome::Unknown(self.error(ErrorKind::Unknown, "there is no client: init comes first"));
+        };
+        let outcome = self.transaction(&client, batches).await;
+        drop(client);
+        self.in_flight = false;
+        let kind = match &outcome {
+            CommitOutcome::Committed { .. } => "committed",
+            CommitOutcome::Aborted(_) => "aborted",
+            CommitOutcome::Fenced(_) => "fenced",
+            CommitOutcome::Unknown(_) => "unknown",
+        };
+        metrics::TXN_OUTCOMES.with_label_values(&[self.connection(), kind]).inc();
+        if matches!(outcome, CommitOutcome::Fenced(_) | CommitOutcome::Unknown(_)) {
+            self.drop_client();
+        }
+        outcome
+    }
+}
+
+/// New client, `init_transactions` until it is done, fatal, or [`INIT_DEADLINE`] is over.
+fn init_client(cluster: &KafkaCluster, id: &str, mut timeout: Duration) -> Result<Arc<TxnClient>, LogError> {
+    let deadline = Instant::now() + INIT_DEADLINE;
+    let least = cluster.options().commit_timeout * 2;
+    let new = |timeout| {
+        let producer = client::transactional(cluster.options(), id, timeout)
+            .map_err(|e| LogError::new(ErrorKind::Invalid, format!("transactional id {id}: no client")).caused_by(e))?;
+        Ok::<_, LogError>(Arc::new(TxnClient::new(producer, timeout)))
+    };
+    let mut client = new(timeout)?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Err(error) = client.producer.init_transactions(Timeout::After(left.min(Duration::from_secs(5)))) else {
+            return Ok(client);
+        };
+        client.producer.poll(Duration::from_millis(50));
+        let code = client.root(code_of(&error).unwrap_or(Code::Unknown));
+        if code == Code::InvalidTransactionTimeout && timeout / 2 >= least {
+            timeout /= 2;
+            tracing::warn!(
+                transactional_id = id,
+                timeout_ms = timeout.as_millis() as u64,
+                "transaction timeout is above the broker's limit, halved"
+            );
+            client = new(timeout)?;
+            continue;
+        }
+        let again = match &error {
+            ClientError::Transaction(e) => e.is_retriable() && !e.is_fatal(),
+            _ => false,
+        } || code == Code::ConcurrentTransactions;
+        if again && Instant::now() < deadline {
+            continue;
+        }
+        let kind = if again { ErrorKind::Unavailable } else { kind_of(code) };
+        let what =
+            format!("transactional id {id}: transactions could not be initialised in {} s", INIT_DEADLINE.as_secs());
+        return Err(LogError::new(kind, what).caused_by(error));
+    }
+}

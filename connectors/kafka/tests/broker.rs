@@ -1,0 +1,238 @@
+//! Brokers, topics and small actions for tests.
+
+use std::{
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use millstream_kafka::{KafkaCluster, KafkaOptions};
+use millstream_types::{
+    CommitOutcome, Created, LogEvent, LogReader, LogStore, LogSystem, Offset, OutBatch, RawBatch, TopicPartition,
+    TopicSpec,
+};
+
+fn script() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/kafka/kafka.sh")
+}
+
+/// A broker that dies with this process, or before, when dropped.
+pub(crate) struct Broker {
+    dir: PathBuf,
+    args: Vec<String>,
+    pub(crate) bootstrap: String,
+    pub(crate) pid: u32,
+}
+
+impl Broker {
+    pub(crate) fn start(args: &[&str]) -> Broker {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("millstream-kafka-test-{}-{n}", std::process::id()));
+        let mut broker =
+            Broker { dir, args: args.iter().map(|s| (*s).to_owned()).collect(), bootstrap: String::new(), pid: 0 };
+        broker.restart();
+        broker
+    }
+
+    /// Same folder, same ports.
+    pub(crate) fn restart(&mut self) {
+        let out = Command::new(script())
+            .args(["start", "--heap", "512m", "--ephemeral", "--parent", &std::process::id().to_string(), "--dir"])
+            .arg(&self.dir)
+            .args(&self.args)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
+        let word = |name: &str| text.split_whitespace().find_map(|w| w.strip_prefix(name)).unwrap().to_owned();
+        self.bootstrap = word("bootstrap=");
+        self.pid = word("pid=").parse().unwrap();
+    }
+
+    /// As if the machine lost power.
+    pub(crate) fn kill(&self) {
+        assert!(Command::new(script()).args(["stop", "--kill", "--dir"]).arg(&self.dir).status().unwrap().success());
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(&self.dir).unwrap_or_else(|e| eprintln!("{}: {e}", self.dir.display()));
+    }
+}
+
+/// The broker that all tests share.
+pub(crate) fn shared() -> &'static str {
+    static SHARED: OnceLock<String> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        std::env::var("MILLSTREAM_E2E_KAFKA").unwrap_or_else(|_| {
+            let broker = Broker::start(&[]);
+            let bootstrap = broker.bootstrap.clone();
+            // Its watchdog ends it with this process.
+            std::mem::forget(broker);
+            bootstrap
+        })
+    })
+}
+
+pub(crate) fn options(bootstrap: &str) -> KafkaOptions {
+    KafkaOptions::new(bootstrap)
+}
+
+pub(crate) fn cluster() -> Arc<KafkaCluster> {
+    KafkaCluster::connect(options(shared())).unwrap()
+}
+
+/// A name that no other test or run has.
+pub(crate) fn unique(name: &str) -> String {
+    format!("{name}-{:08x}", rand::random::<u32>())
+}
+
+pub(crate) async fn topic_with(
+    cluster: &KafkaCluster,
+    name: &str,
+    partitions: i32,
+    config: &[(&str, &str)],
+) -> Arc<str> {
+    let config = config.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let spec = TopicSpec { name: name.to_owned(), partitions, replicas: -1, config };
+    assert_eq!(cluster.admin().create(&spec).await.unwrap(), Created::New);
+    name.into()
+}
+
+pub(crate) async fn topic(cluster: &KafkaCluster, name: &str, partitions: i32) -> Arc<str> {
+    topic_with(cluster, &unique(name), partitions, &[]).await
+}
+
+/// One batch of `keys`, with values `v<key>`, all to partition 0.
+pub(crate) fn batch(topic: &Arc<str>, keys: std::ops::Range<u32>) -> OutBatch {
+    let mut b = OutBatch::new(Arc::clone(topic), 1_700_000_000_000);
+    for k in keys {
+        b.push(0, Some(k.to_string().as_bytes()), Some(format!("v{k}").as_bytes()));
+    }
+    b
+}
+
+pub(crate) fn committed(outcome: CommitOutcome) -> Vec<Vec<i64>> {
+    match outcome {
+        CommitOutcome::Committed { offsets } => offsets,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends one transaction through a client of its own and ends it by commit or abort.
+pub(crate) fn raw_transaction(
+    bootstrap: &str,
+    topic: &Arc<str>,
+    keys: std::ops::Range<u32>,
+    end: End,
+) -> rdkafka::producer::BaseProducer {
+    use rdkafka::producer::{BaseRecord, Producer};
+    let producer: rdkafka::producer::BaseProducer = rdkafka::ClientConfig::new()
+        .set("bootstrap.servers", bootstrap)
+        .set("transactional.id", unique("raw"))
+        .create()
+        .unwrap();
+    producer.init_transactions(Duration::from_secs(30)).unwrap();
+    producer.begin_transaction().unwrap();
+    for k in keys {
+        let (key, value) = (k.to_string(), format!("v{k}"));
+        producer.send(BaseRecord::to(topic).partition(0).key(&key).payload(&value)).map_err(|(e, _)| e).unwrap();
+    }
+    producer.flush(Duration::from_secs(10)).unwrap();
+    match end {
+        End::Commit => producer.commit_transaction(Duration::from_secs(10)).unwrap(),
+        End::Abort => producer.abort_transaction(Duration::from_secs(10)).unwrap(),
+        End::LeaveOpen => {}
+    }
+    producer
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Commit,
+    Abort,
+    LeaveOpen,
+}
+
+pub(crate) fn log(cluster: &KafkaCluster, topic: &Arc<str>, partition: i32) -> Arc<dyn LogStore> {
+    cluster.log(&TopicPartition::new(Arc::clone(topic), partition))
+}
+
+/// The next event within 20 s.
+pub(crate) async fn next(reader: &mut dyn LogReader) -> LogEvent {
+    tokio::time::timeout(Duration::from_secs(20), reader.next()).await.expect("no event in 20 s")
+}
+
+/// What a reader found up to an end.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) batches: Vec<RawBatch>,
+    /// Highest position that any event told.
+    pub(crate) position: i64,
+    pub(crate) ends: Vec<i64>,
+}
+
+impl Read {
+    pub(crate) fn offsets(&self) -> Vec<i64> {
+        self.batches.iter().flat_map(|b| b.offsets.iter().copied()).collect()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let text = |k: Option<&[u8]>| String::from_utf8_lossy(k.unwrap_or(b"null")).into_owned();
+        self.batches.iter().flat_map(|b| b.keys.iter().map(text)).collect()
+    }
+}
+
+/// Reads until the position has reached `end` and, if `to_end`, an end event has told so (K1: position, never the last record).
+pub(crate) async fn read_to(reader: &mut dyn LogReader, end: i64) -> Read {
+    let mut read = Read::default();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while read.position < end || (end == 0 && read.ends.is_empty()) {
+        assert!(Instant::now() < deadline, "position {} of {end}", read.position);
+        match next(reader).await {
+            LogEvent::Records(b) => {
+                assert!(b.next.0 > read.position, "the position must rise");
+                assert!(b.offsets.is_sorted() && b.next.0 > *b.offsets.last().unwrap());
+                read.position = b.next.0;
+                read.batches.push(b);
+            }
+            LogEvent::Position { next } => {
+                assert!(next.0 > read.position);
+                read.position = next.0;
+            }
+            LogEvent::EndReached { end } => {
+                assert!(read.position >= end.0, "the position is at least the end");
+                read.ends.push(end.0);
+            }
+            LogEvent::Failed(e) if e.kind == millstream_types::ErrorKind::Unavailable => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    read
+}
+
+/// All committed records of partition 0, and the stable end that they were read to.
+pub(crate) async fn read_all(cluster: &KafkaCluster, topic: &Arc<str>) -> Read {
+    let log = log(cluster, topic, 0);
+    let ends = log.offsets().await.unwrap();
+    let mut reader = log.read(ends.start).await.unwrap();
+    read_to(reader.as_mut(), ends.stable.0).await
+}
+
+/// Waits until `check` is true; it is asked every 100 ms.
+pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !check().await {
+        assert!(Instant::now() < deadline, "not in 60 s: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+pub(crate) const ZERO: Offset = Offset(0);
