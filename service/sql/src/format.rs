@@ -1,43 +1,90 @@
-//! Record formats as options name them: the seam to `connectors/format`.
+//! Record formats as options name them: the seam to `connectors/format`, with refusals that name the option.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use millstream_types::{Column, Encoder, TableSchema, codec::SharedDecoderFactory};
+use millstream_format::{Format, FormatError, JsonOptions, TableEncoders, TableFormat, encoder};
+use millstream_types::{Column, Encoder, TableSchema};
+
+use crate::error::nearest;
+
+pub(crate) type Options = BTreeMap<String, String>;
 
 /// A refused option or an impossible format; `option` is the one to point at, if it is one.
 #[derive(Debug)]
-pub struct FormatRefusal {
-    pub option: Option<String>,
-    pub message: String,
-    pub hint: Option<String>,
+pub(crate) struct FormatRefusal {
+    pub(crate) option: Option<String>,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
 }
 
-pub type Options = BTreeMap<String, String>;
+/// Options of a topic-fed table's format, for the nearest name.
+const TABLE_OPTIONS: &[&str] = &[
+    "value.format", "key.format", "key.fields", "key.prefix", "value.max.bytes", "json.int64", "json.decimal", "json.nan", "json.bytes", "json.date",
+    "json.time", "json.timestamp", "timezone", "null_value", "extra_fields_column", "match_case",
+];
 
-/// Owns which formats and format options exist.
-pub trait Formats: Send + Sync + Debug {
-    /// The decoder of a topic-fed table. Refuses options that it does not know.
-    fn decoder(&self, schema: &TableSchema, options: &Options) -> Result<SharedDecoderFactory, FormatRefusal>;
+impl From<FormatError> for FormatRefusal {
+    fn from(e: FormatError) -> Self {
+        let option = match &e {
+            FormatError::UnknownOption { name, .. } | FormatError::BadOption { name, .. } => Some(name.clone()),
+            FormatError::KeyFieldsMissing(_) => Some("key.format".to_owned()),
+            _ => None,
+        };
+        FormatRefusal { option, message: e.to_string(), hint: None }
+    }
+}
 
-    /// Encoders of the key (`None` without key columns) and the value of a derived topic. Refuses options that it does not know.
-    fn encoders(&self, key: &[Column], value: &[Column], options: &Options) -> Result<Encoders, FormatRefusal>;
+/// The format of a topic-fed table; an option that nobody reads is refused.
+pub(crate) fn table_format(schema: &TableSchema, options: &Options) -> Result<TableFormat, FormatRefusal> {
+    let format = TableFormat::from_options(Arc::new(schema.clone()), options)?;
+    refuse_left(options, format.consumed_options(), &[])?;
+    Ok(format)
+}
 
-    /// Encoders that write what `decoder` reads, for INSERT into a topic-fed table.
-    fn table_encoders(&self, schema: &TableSchema, options: &Options) -> Result<TableEncoders, FormatRefusal>;
-
-    /// Java's default: murmur2 of the key bytes.
-    fn partition_for_key(&self) -> fn(&[u8], i32) -> i32;
+/// Encoders that write what the table reads, for INSERT into its topic.
+pub(crate) fn table_encoders(schema: &TableSchema, options: &Options) -> Result<TableEncoders, FormatRefusal> {
+    Ok(table_format(schema, options)?.encoders()?)
 }
 
 #[derive(Debug, Clone)]
-pub struct Encoders {
-    pub key: Option<Arc<dyn Encoder>>,
-    pub value: Arc<dyn Encoder>,
+pub(crate) struct Encoders {
+    pub(crate) key: Option<Arc<dyn Encoder>>,
+    pub(crate) value: Arc<dyn Encoder>,
 }
 
-/// Each encoder with the places in `TableSchema::columns` that it takes.
-#[derive(Debug, Clone)]
-pub struct TableEncoders {
-    pub key: Option<(Arc<dyn Encoder>, Vec<usize>)>,
-    pub value: (Arc<dyn Encoder>, Vec<usize>),
+/// Encoders of the key (`None` without key columns) and the value of a derived topic.
+pub(crate) fn encoders(key: &[Column], value: &[Column], options: &Options) -> Result<Encoders, FormatRefusal> {
+    let (json, consumed) = JsonOptions::from_options(options)?;
+    refuse_left(options, &consumed, &["value.format", "key.format"])?;
+    let value_format = named(options, "value.format")?;
+    let key_format = named(options, "key.format")?;
+    let key = if key.is_empty() { None } else { Some(encoder(key_format, key, &json)?) };
+    Ok(Encoders { key, value: encoder(value_format, value, &json)? })
+}
+
+fn named(options: &Options, option: &str) -> Result<Format, FormatRefusal> {
+    let formats = [("json", Format::Json), ("string", Format::String), ("bytes", Format::Bytes)];
+    let Some(word) = options.get(option) else { return Ok(Format::Json) };
+    if let Some((_, format)) = formats.iter().find(|(w, _)| w == word) {
+        return Ok(*format);
+    }
+    let later = ["avro", "protobuf", "json_schema", "debezium_json", "debezium_avro", "csv"];
+    Err(FormatRefusal {
+        option: Some(option.to_owned()),
+        message: if later.contains(&word.as_str()) { format!("{option} = '{word}' is not supported yet") } else { format!("unknown format {word}") },
+        hint: nearest(word, formats.map(|(w, _)| w)).or(Some("formats are json, string and bytes".to_owned())),
+    })
+}
+
+fn refuse_left(options: &Options, consumed: &BTreeSet<String>, own: &[&str]) -> Result<(), FormatRefusal> {
+    match options.keys().find(|k| !consumed.contains(*k) && !own.contains(&k.as_str())) {
+        None => Ok(()),
+        Some(k) => {
+            let hint = nearest(k, TABLE_OPTIONS.iter().copied());
+            Err(FormatRefusal { option: Some(k.clone()), message: format!("unknown option {k}"), hint })
+        }
+    }
 }

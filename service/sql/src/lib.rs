@@ -8,7 +8,7 @@ pub mod catalog;
 pub mod config;
 mod ddl;
 pub mod error;
-pub mod format;
+mod format;
 mod insert;
 pub mod metrics;
 pub mod parser;

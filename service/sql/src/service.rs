@@ -18,7 +18,6 @@ use crate::{
     SqlConfig, SqlError, StatementResult,
     catalog::{BucketCatalogLog, Catalog, CatalogStore, Cluster, Object},
     ddl,
-    format::Formats,
     insert,
     metrics::SqlMetrics,
     parser::{
@@ -60,7 +59,6 @@ pub struct SqlService {
 pub(crate) struct Core {
     pub(crate) config: SqlConfig,
     pub(crate) deps: SqlDeps,
-    pub(crate) formats: Arc<dyn Formats>,
     runtime: Arc<RuntimeEnv>,
     metrics: SqlMetrics,
     /// Set by `recover`.
@@ -73,11 +71,11 @@ pub(crate) struct Core {
 
 impl SqlService {
     /// Answers only after [`SqlService::recover`].
-    pub fn new(config: SqlConfig, deps: SqlDeps, formats: Arc<dyn Formats>) -> Result<Self, SqlError> {
+    pub fn new(config: SqlConfig, deps: SqlDeps) -> Result<Self, SqlError> {
         let runtime = planner::session::runtime(config.query_memory_bytes)?;
         let metrics = SqlMetrics::new(&deps.metrics).map_err(|e| SqlError::internal("register metrics", e))?;
         let core =
-            Core { config, deps, formats, runtime, metrics, store: OnceLock::new(), broken: Mutex::default(), ddl: tokio::sync::Mutex::default() };
+            Core { config, deps, runtime, metrics, store: OnceLock::new(), broken: Mutex::default(), ddl: tokio::sync::Mutex::default() };
         Ok(Self { core: Arc::new(core) })
     }
 

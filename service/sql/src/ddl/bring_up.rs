@@ -7,13 +7,14 @@ use std::{sync::Arc, time::Duration};
 
 use millstream_storage::RegionSpec;
 use millstream_stream::JobPlan;
-use millstream_types::{Classified, RegionId, Retry, TableId, error::chain};
+use millstream_types::{Classified, RegionId, Retry, TableId, codec::SharedDecoderFactory, error::chain};
 use tokio::sync::watch;
 
 use super::{create_derived::stored_settings, target};
 use crate::{
     SqlError,
     catalog::{Derived, Desired, Object, Table},
+    format,
     parser::statement::DerivedKind,
     planner::{draft::Draft, job},
     service::Core,
@@ -25,7 +26,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 pub(crate) fn table_specs(core: &Core, table: &Table) -> Result<Vec<RegionSpec>, SqlError> {
     let decoder = match table.topic() {
         None => None,
-        Some(_) => Some(core.formats.decoder(&table.schema, &format_options(table)).map_err(|r| SqlError::option(r.message).or_hint(r.hint))?),
+        Some(_) => {
+            let format = format::table_format(&table.schema, &format_options(table)).map_err(|r| SqlError::option(r.message).or_hint(r.hint))?;
+            Some(Arc::new(format) as SharedDecoderFactory)
+        }
     };
     let schema = Arc::new(table.schema.clone());
     let name: Arc<str> = table.name.as_str().into();
@@ -134,7 +138,7 @@ pub(crate) fn plan_of(core: &Core, object: &Derived, kind: DerivedKind, draft: &
     let encoders = match &object.topic {
         None => None,
         Some(t) => Some(
-            target::encoders(core.formats.as_ref(), t, draft, &object.options).map_err(|r| SqlError::option(r.message).or_hint(r.hint))?,
+            target::encoders(t, draft, &object.options).map_err(|r| SqlError::option(r.message).or_hint(r.hint))?,
         ),
     };
     job::job_plan(kind, object, draft, stored_settings(object), encoders)

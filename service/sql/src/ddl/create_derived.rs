@@ -100,7 +100,7 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateDerived) -> Result<
     settings_of(&mut options)?;
     match &target {
         Some(t) => {
-            let made = target::encoders(core.formats.as_ref(), &t.target, &draft, &as_map(&create.options));
+            let made = target::encoders(&t.target, &draft, &as_map(&create.options));
             made.map_err(|r| options.refused(r))?;
             target::check_free(core.catalog()?.as_ref(), &core.config.wal_topic, t, &create.name.value)?;
         }

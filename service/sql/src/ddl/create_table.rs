@@ -14,6 +14,7 @@ use crate::{
     SqlError, StatementResult,
     catalog::{Object, Table, TableSource, TopicSource},
     error::nearest,
+    format,
     insert::defaults,
     parser::statement::{ColumnDef, CreateTable, ObjectKind},
     service::Core,
@@ -96,7 +97,7 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateTable) -> Result<Pr
     let mode = StartMode::read(&mut options)?;
     let on_data_loss = options.choice("on_data_loss", &[("fail", OnDataLoss::Fail), ("continue", OnDataLoss::Continue)], "fail")?;
     options.choice("on_error", &[("skip", ())], "skip").map_err(|e| e.or_hint(Some("rejected records are skipped, counted, and shown by REST".to_owned())))?;
-    core.formats.decoder(&schema, &options.rest()).map_err(|r| options.refused(r))?;
+    format::table_format(&schema, &options.rest()).map_err(|r| options.refused(r))?;
     if *topic == *core.config.wal_topic {
         return Err(SqlError::option(format!("topic {topic} is the WAL of this service")).at(topic_at));
     }

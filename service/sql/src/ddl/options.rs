@@ -30,10 +30,6 @@ impl<'a> OptionReader<'a> {
         Some(found)
     }
 
-    pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
-        self.entry(key).map(|e| e.value.clone())
-    }
-
     pub(super) fn number<T: FromStr>(&mut self, key: &'static str, range: std::ops::RangeInclusive<T>) -> Result<Option<T>, SqlError>
     where
         T: PartialOrd + std::fmt::Display,

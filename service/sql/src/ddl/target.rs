@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use datafusion::sql::sqlparser::tokenizer::Location;
+use millstream_format::partition_for_key;
 use millstream_types::{Column, Created, LogSystem, TopicSpec};
 
 use super::options::OptionReader;
@@ -10,7 +11,7 @@ use crate::{
     SqlError,
     catalog::{Catalog, Derived, Object, TopicEnvelope, TopicTarget},
     error::nearest,
-    format::{Formats, Options},
+    format::{self, Options},
     planner::{draft::Draft, job::TopicEncoders},
 };
 
@@ -138,7 +139,6 @@ fn shown(name: &str) -> String {
 
 /// Encoders from the stored target and options: the same at CREATE and at every start.
 pub(crate) fn encoders(
-    formats: &dyn Formats,
     target: &TopicTarget,
     draft: &Draft,
     options: &Options,
@@ -164,13 +164,13 @@ pub(crate) fn encoders(
         .filter(|(k, _)| !OWN.contains(&k.as_str()) && !super::create_derived::JOB_OPTIONS.contains(&k.as_str()) && *k != "topic")
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
-    let made = formats.encoders(&columns(&key_columns), &columns(&value_columns), &format_options)?;
+    let made = format::encoders(&columns(&key_columns), &columns(&value_columns), &format_options)?;
     Ok(TopicEncoders {
         key: made.key,
         value: made.value,
         key_columns,
         value_columns,
-        partitioner: formats.partition_for_key(),
+        partitioner: partition_for_key,
         headers_epoch: options.get("headers.epoch").is_none_or(|v| v == "true"),
     })
 }

@@ -6,12 +6,14 @@ use arrow::{
     array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray},
     datatypes::{DataType, Field, Schema},
 };
+use millstream_format::partition_for_key;
 use millstream_types::{BinaryArena, OutBatch};
 
 use crate::{
     SqlError, StatementResult,
     catalog::Table,
     ddl::bring_up::format_options,
+    format,
     service::Core,
 };
 
@@ -19,9 +21,7 @@ pub(super) async fn produce(core: &Arc<Core>, table: &Table, rows: &RecordBatch,
     let Some(source) = table.topic() else {
         return Err(SqlError::invalid(format!("table {} has no topic", table.name)));
     };
-    let formats = core.formats.as_ref();
-    let made = formats
-        .table_encoders(&table.schema, &format_options(table))
+    let made = format::table_encoders(&table.schema, &format_options(table))
         .map_err(|r| SqlError::unsupported(format!("rows of table {} cannot be written: {}", table.name, r.message), "produce to the topic yourself"))?;
     let encode = |encoder: &dyn millstream_types::Encoder, columns: &[usize]| -> Result<BinaryArena, SqlError> {
         let visible = table.schema.visible();
@@ -30,20 +30,20 @@ pub(super) async fn produce(core: &Arc<Core>, table: &Table, rows: &RecordBatch,
         encoder.encode(&rows.project(&places)?, &mut arena).map_err(|e| SqlError::internal("encode records", e))?;
         Ok(arena)
     };
-    let keys = made.key.as_ref().map(|(encoder, columns)| encode(encoder.as_ref(), columns)).transpose()?;
+    let keys = made.key.as_ref().map(|(columns, encoder)| encode(encoder.as_ref(), columns)).transpose()?;
     if delete && keys.is_none() {
         return Err(SqlError::unsupported(
             format!("records of topic {} have no key, so no tombstone can name a row", source.topic),
             "create the table with a key.format",
         ));
     }
-    let values = if delete { None } else { Some(encode(made.value.0.as_ref(), &made.value.1)?) };
+    let values = if delete { None } else { Some(encode(made.value.1.as_ref(), &made.value.0)?) };
     let partitions = source.starts.len() as i32;
     let mut batch = OutBatch::new(source.topic.as_str(), core.deps.clock.now_ms() as i64);
     batch.want_offsets = true;
     for i in 0..rows.num_rows() {
         let key = keys.as_ref().and_then(|k| k.get(i));
-        let partition = key.map_or(i as i32 % partitions, |k| formats.partition_for_key()(k, partitions));
+        let partition = key.map_or(i as i32 % partitions, |k| partition_for_key(k, partitions));
         batch.push(partition, key, values.as_ref().and_then(|v| v.get(i)));
     }
     let offsets = if batch.is_empty() { Vec::new() } else { core.deps.logs.producer().produce(&batch).await? };
