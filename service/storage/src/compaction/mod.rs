@@ -4,7 +4,7 @@ mod keep;
 mod picker;
 mod rewrite;
 
-pub(crate) use keep::Keeper;
 pub use keep::KeepRule;
+pub(crate) use keep::Keeper;
 pub use picker::{PickOptions, Plan, pick, pick_all};
 pub use rewrite::rewrite;

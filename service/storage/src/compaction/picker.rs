@@ -107,7 +107,8 @@ mod tests {
     fn picker_tables() {
         let options = PickOptions::default();
         // sizes oldest first -> names picked, bottom
-        let cases: &[(&[u64], Option<(&str, bool)>)] = &[
+        type Case = (&'static [u64], Option<(&'static str, bool)>);
+        let cases: &[Case] = &[
             (&[], None),
             (&[10, 10, 10], None),
             (&[10, 10, 10, 10], Some(("0123", true))),

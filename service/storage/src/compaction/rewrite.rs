@@ -10,10 +10,7 @@ use crate::{
     layout::Layout,
     manifest::FileEntry,
     object_store::Bucket,
-    read::{
-        block::Projection,
-        merge::Merger,
-    },
+    read::{block::Projection, merge::Merger},
     sst::{SstFeed, SstOptions, SstReader, Window, Writer, write_merged},
 };
 
@@ -35,7 +32,12 @@ pub async fn rewrite(
     if layout.is_keyed() {
         let mut merger = Merger::new(projection.clone(), Pos::NotStarted, Pos::End);
         for run in inputs.chunk_by(|a, b| a.run == b.run) {
-            merger.add_files(SstFeed::new(reader.clone(), projection.clone(), Window::everything(), run.iter().cloned()));
+            merger.add_files(SstFeed::new(
+                reader.clone(),
+                projection.clone(),
+                Window::everything(),
+                run.iter().cloned(),
+            ));
         }
         write_merged(merger, keep, &mut writer).await?;
     } else {

@@ -115,7 +115,11 @@ impl State {
             return Err(Refused::Gap { last: self.version, found: next.version });
         }
         let claims = matches!(next.actions.as_slice(), [Action::Claim { leader_epoch, .. }] if *leader_epoch == next.leader_epoch);
-        let right_epoch = if claims { next.leader_epoch.0 == self.leader_epoch.0 + 1 } else { next.leader_epoch == self.leader_epoch };
+        let right_epoch = if claims {
+            next.leader_epoch.0 == self.leader_epoch.0 + 1
+        } else {
+            next.leader_epoch == self.leader_epoch
+        };
         if !right_epoch {
             return Err(Refused::Epoch { last: self.leader_epoch, found: next.leader_epoch });
         }
@@ -163,7 +167,8 @@ impl State {
         }
         let mut files: Vec<Arc<FileEntry>> = self.files.to_vec();
         for name in &edit.remove {
-            let at = files.iter().position(|f| f.name == *name).ok_or_else(|| Refused::NotListed { name: name.clone() })?;
+            let at =
+                files.iter().position(|f| f.name == *name).ok_or_else(|| Refused::NotListed { name: name.clone() })?;
             let gone = files.remove(at);
             self.removed.push(Removed { name: gone.name.clone(), origin: gone.origin, at_ms });
         }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_types::{
-    LeaderEpoch, RegionId, invariant::{Broken, Invariant}, runtime::Clock,
+    LeaderEpoch, RegionId,
+    invariant::{Broken, Invariant},
+    runtime::Clock,
 };
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +64,10 @@ pub struct Store {
 
 fn logs(context: &StoreContext, region: RegionId) -> (VersionedLog, VersionedLog) {
     let folder = paths::manifest(region);
-    (VersionedLog::new(context.bucket.clone(), folder.clone(), ".json"), VersionedLog::new(context.bucket.clone(), folder, ".checkpoint.json"))
+    (
+        VersionedLog::new(context.bucket.clone(), folder.clone(), ".json"),
+        VersionedLog::new(context.bucket.clone(), folder, ".checkpoint.json"),
+    )
 }
 
 fn hint_path(region: RegionId) -> String {
@@ -94,8 +99,12 @@ impl Store {
                     return State::first(&found).map_err(|e| refused_by_all(&versions.path(0), &e));
                 }
                 let what = match (found.actions.first(), version.actions.first()) {
-                    (Some(Action::Create { schema: a, .. }), Some(Action::Create { schema: b, .. })) if a != b => "schema",
-                    (Some(Action::Create { wal: a, .. }), Some(Action::Create { wal: b, .. })) if a != b => "WAL binding",
+                    (Some(Action::Create { schema: a, .. }), Some(Action::Create { schema: b, .. })) if a != b => {
+                        "schema"
+                    }
+                    (Some(Action::Create { wal: a, .. }), Some(Action::Create { wal: b, .. })) if a != b => {
+                        "WAL binding"
+                    }
                     _ => "start",
                 };
                 Err(StorageError::RegionDiffers { region, what })
@@ -193,24 +202,35 @@ impl Store {
     /// breaks an invariant is refused before it is sent.
     pub async fn put(&mut self, actions: Vec<Action>) -> Result<&State, StorageError> {
         let Some(epoch) = self.claimed else {
-            return Err(StorageError::Internal { what: format!("region {}: manifest put without a claim", self.region), source: None });
+            return Err(StorageError::Internal {
+                what: format!("region {}: manifest put without a claim", self.region),
+                source: None,
+            });
         };
         match self.put_next(epoch, actions).await? {
             None => Ok(&self.state),
             Some(other) if other.leader_epoch > epoch => {
+                let fenced = self.fenced(other.version, other.leader_epoch);
                 self.claimed = None;
-                Err(self.fenced(other.version, other.leader_epoch))
+                Err(fenced)
             }
             Some(other) => Err(Broken::new(
                 Invariant::R4,
-                format_args!("region {}: version {} of our leader epoch {epoch} was written by {}", self.region, other.version, other.writer),
+                format_args!(
+                    "region {}: version {} of our leader epoch {epoch} was written by {}",
+                    self.region, other.version, other.writer
+                ),
             )
             .into()),
         }
     }
 
     /// Puts version + 1; `Some` = what another wrote there.
-    async fn put_next(&mut self, leader_epoch: LeaderEpoch, actions: Vec<Action>) -> Result<Option<ManifestVersion>, StorageError> {
+    async fn put_next(
+        &mut self,
+        leader_epoch: LeaderEpoch,
+        actions: Vec<Action>,
+    ) -> Result<Option<ManifestVersion>, StorageError> {
         self.puts += 1;
         let next = ManifestVersion {
             version: self.state.version + 1,
@@ -274,7 +294,11 @@ impl Store {
 }
 
 /// The newest checkpoint that can be found: by the hint, else by one listing.
-async fn start_from(context: &StoreContext, checkpoints: &VersionedLog, region: RegionId) -> Result<Option<State>, StorageError> {
+async fn start_from(
+    context: &StoreContext,
+    checkpoints: &VersionedLog,
+    region: RegionId,
+) -> Result<Option<State>, StorageError> {
     let path = hint_path(region);
     let hint: Option<Bytes> = context.bucket.get(&path).await?;
     if let Some(bytes) = hint {
@@ -285,7 +309,9 @@ async fn start_from(context: &StoreContext, checkpoints: &VersionedLog, region: 
                 }
                 tracing::warn!(%region, version = hint.version, "manifest hint names a checkpoint that is gone, listing instead");
             }
-            Err(e) => tracing::warn!(%region, error = %millstream_types::error::chain(&e), "manifest hint is unreadable, listing instead"),
+            Err(e) => {
+                tracing::warn!(%region, error = %millstream_types::error::chain(&e), "manifest hint is unreadable, listing instead")
+            }
         }
     }
     match checkpoints.versions(0).await?.pop() {
@@ -311,7 +337,9 @@ fn refused_by_us(region: RegionId, version: u64, e: &Refused) -> StorageError {
         Refused::WrongFrom { .. } => Invariant::R2,
         Refused::Twice { .. } | Refused::NotListed { .. } | Refused::Overlap { .. } => Invariant::R3,
         Refused::Epoch { .. } => Invariant::R4,
-        Refused::Misplaced { what } => return StorageError::Invalid { region, what: format!("manifest {version}: {what}") },
+        Refused::Misplaced { what } => {
+            return StorageError::Invalid { region, what: format!("manifest {version}: {what}") };
+        }
     };
     Broken::new(invariant, format_args!("region {region}, manifest {version}: {e}")).into()
 }

@@ -12,7 +12,8 @@ mod versioned;
 use std::{ops::Range, sync::Arc};
 
 use ::object_store::{
-    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, memory::InMemory, path::Path, prefix::PrefixStore,
+    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, memory::InMemory,
+    path::Path, prefix::PrefixStore,
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -55,15 +56,19 @@ impl Bucket {
 
     /// `file:///dir`, `memory:///`, `s3://bucket/prefix`, `gs://..`, `az://..`. `options` are object_store's keys for the scheme (`aws_endpoint`, ..).
     pub fn open(url: &str, options: &[(String, String)]) -> Result<Arc<Self>, StorageError> {
-        let invalid = |e: &dyn std::fmt::Display| StorageError::InvalidOption { what: format!("object_store.url {url}: {e}") };
+        let invalid =
+            |e: &dyn std::fmt::Display| StorageError::InvalidOption { what: format!("object_store.url {url}: {e}") };
         let parsed = url::Url::parse(url).map_err(|e| invalid(&e))?;
         if parsed.scheme() == "file" {
             let dir = parsed.to_file_path().map_err(|()| invalid(&"not an absolute path"))?;
             std::fs::create_dir_all(&dir).map_err(|e| invalid(&e))?;
-            let store = ::object_store::local::LocalFileSystem::new_with_prefix(&dir).map_err(|e| invalid(&e))?.with_automatic_cleanup(true);
+            let store = ::object_store::local::LocalFileSystem::new_with_prefix(&dir)
+                .map_err(|e| invalid(&e))?
+                .with_automatic_cleanup(true);
             return Ok(Self::new(Arc::new(store), url, RetryPolicy::default()));
         }
-        let (store, prefix) = ::object_store::parse_url_opts(&parsed, options.iter().map(|(k, v)| (k, v))).map_err(|e| invalid(&e))?;
+        let (store, prefix) =
+            ::object_store::parse_url_opts(&parsed, options.iter().map(|(k, v)| (k, v))).map_err(|e| invalid(&e))?;
         let store: Arc<dyn ObjectStore> =
             if prefix.as_ref().is_empty() { Arc::from(store) } else { Arc::new(PrefixStore::new(store, prefix)) };
         Ok(Self::new(store, url, RetryPolicy::default()))
@@ -115,7 +120,9 @@ impl Bucket {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         match self.store.put_opts(&Path::from(path), PutPayload::from_bytes(bytes), options).await {
             Ok(_) => Ok(Put::Won),
-            Err(::object_store::Error::AlreadyExists { .. } | ::object_store::Error::Precondition { .. }) => Ok(Put::Exists),
+            Err(::object_store::Error::AlreadyExists { .. } | ::object_store::Error::Precondition { .. }) => {
+                Ok(Put::Exists)
+            }
             Err(e) => {
                 let kind = match retrying::kind_of(&e) {
                     // The request may have had its effect before the answer was lost.
@@ -148,13 +155,16 @@ impl Bucket {
     /// Objects directly or deeper in a folder whose path is above `offset`.
     pub async fn list_after(&self, folder: &str, offset: &str) -> Result<Vec<ObjectMeta>, StorageError> {
         let (at, from) = (Path::from(folder), Path::from(offset));
-        self.retry.run("list", folder, || async { self.store.list_with_offset(Some(&at), &from).try_collect().await }).await
+        self.retry
+            .run("list", folder, || async { self.store.list_with_offset(Some(&at), &from).try_collect().await })
+            .await
     }
 
     /// Names of the folders and objects directly in a folder.
     pub async fn list_children(&self, folder: &str) -> Result<Vec<String>, StorageError> {
         let at = Path::from(folder);
-        let found = self.retry.run("list", folder, || async { self.store.list_with_delimiter(Some(&at)).await }).await?;
+        let found =
+            self.retry.run("list", folder, || async { self.store.list_with_delimiter(Some(&at)).await }).await?;
         let folders = found.common_prefixes.iter().filter_map(|p| p.filename().map(str::to_owned));
         Ok(folders.chain(found.objects.iter().filter_map(|o| o.location.filename().map(str::to_owned))).collect())
     }

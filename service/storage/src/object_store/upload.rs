@@ -22,11 +22,6 @@ impl Upload {
         Self { bucket, path, parts: None, buffer: Vec::new(), size: 0 }
     }
 
-    /// Bytes taken so far.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
     /// Takes bytes; sends them when they make a part.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
         self.buffer.extend_from_slice(bytes);
@@ -41,7 +36,12 @@ impl Upload {
         let at = Path::from(self.path.as_str());
         let mut parts = match self.parts.take() {
             Some(parts) => parts,
-            None => self.bucket.retry.run("upload", &self.path, || async { self.bucket.store.put_multipart(&at).await }).await?,
+            None => {
+                self.bucket
+                    .retry
+                    .run("upload", &self.path, || async { self.bucket.store.put_multipart(&at).await })
+                    .await?
+            }
         };
         let part = std::mem::take(&mut self.buffer);
         // A part cannot be sent twice under one number; the store's own client repeats the request where that is safe.
@@ -68,11 +68,14 @@ impl Upload {
         }
         match self.bucket.head(&self.path).await? {
             Some(found) if found.size == self.size => Ok(self.size),
-            found => Err(StorageError::corrupt(&self.path, format!("uploaded {} bytes, the bucket has {:?}", self.size, found.map(|f| f.size)))),
+            found => Err(StorageError::corrupt(
+                &self.path,
+                format!("uploaded {} bytes, the bucket has {:?}", self.size, found.map(|f| f.size)),
+            )),
         }
     }
 
-    async fn failed(&self, mut parts: Box<dyn MultipartUpload>, source: ::object_store::Error) -> StorageError {
+    async fn failed(&mut self, mut parts: Box<dyn MultipartUpload>, source: ::object_store::Error) -> StorageError {
         if let Err(e) = parts.abort().await {
             tracing::debug!(path = self.path, error = %e, "abort of a failed upload failed, its parts stay until the bucket's own clean-up");
         }

@@ -39,7 +39,9 @@ impl AppendScan {
     ) -> Result<Self, StorageError> {
         let place = |key: &millstream_types::Key| {
             let place = key.as_append();
-            place.ok_or_else(|| StorageError::InvalidOption { what: format!("{key:?} is no position of an append region") })
+            place.ok_or_else(|| StorageError::InvalidOption {
+                what: format!("{key:?} is no position of an append region"),
+            })
         };
         let low = match &request.after {
             Pos::NotStarted => None,
@@ -94,9 +96,11 @@ impl AppendScan {
     }
 
     fn take(&mut self, block: Arc<Block>) {
-        let start = block.gallop(0, |row| block.seqs[row] < self.from || self.low.is_some_and(|low| block.place(row) <= low));
+        let start =
+            block.gallop(0, |row| block.seqs[row] < self.from || self.low.is_some_and(|low| block.place(row) <= low));
         let inside = |row: usize| block.seqs[row] < self.to && self.high.is_none_or(|high| block.place(row) <= high);
-        let end = if start < block.len() && inside(block.len() - 1) { block.len() } else { block.gallop(start, inside) };
+        let end =
+            if start < block.len() && inside(block.len() - 1) { block.len() } else { block.gallop(start, inside) };
         self.scanned += (end - start) as u64;
         if end > start {
             self.out.push(&block, start, end - start);

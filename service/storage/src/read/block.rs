@@ -44,7 +44,9 @@ impl Projection {
             }
         };
         if let Some(bad) = columns.iter().find(|c| **c >= layout.width()) {
-            return Err(StorageError::InvalidOption { what: format!("column {bad} of a table with {} columns", layout.width()) });
+            return Err(StorageError::InvalidOption {
+                what: format!("column {bad} of a table with {} columns", layout.width()),
+            });
         }
         Ok(Self::new(layout, columns))
     }
@@ -62,7 +64,9 @@ impl Projection {
         decoded.sort_unstable();
         decoded.dedup();
         let place = |c: &usize| decoded.binary_search(c).expect("every asked column was added above");
-        let schema = |of: &[usize]| Arc::new(Schema::new(of.iter().map(|c| layout.stored.fields()[*c].clone()).collect::<Vec<_>>()));
+        let schema = |of: &[usize]| {
+            Arc::new(Schema::new(of.iter().map(|c| layout.stored.fields()[*c].clone()).collect::<Vec<_>>()))
+        };
         Arc::new(Self {
             wanted: columns.iter().map(place).collect(),
             key: layout.schema.primary_key.iter().map(place).collect(),
@@ -143,7 +147,11 @@ impl Block {
     }
 
     /// A non-empty decoded batch of an SST.
-    pub(crate) fn from_decoded(projection: &Arc<Projection>, rows: RecordBatch, plain: bool) -> Result<Self, StorageError> {
+    pub(crate) fn from_decoded(
+        projection: &Arc<Projection>,
+        rows: RecordBatch,
+        plain: bool,
+    ) -> Result<Self, StorageError> {
         let n = rows.num_rows();
         let (first, last) = match projection.layout.is_keyed() {
             true => {
@@ -158,7 +166,15 @@ impl Block {
         Ok(block)
     }
 
-    fn new(projection: &Arc<Projection>, rows: RecordBatch, keys: BlockKeys, first: Key, last: Key, max_seq: i64, plain: bool) -> Self {
+    fn new(
+        projection: &Arc<Projection>,
+        rows: RecordBatch,
+        keys: BlockKeys,
+        first: Key,
+        last: Key,
+        max_seq: i64,
+        plain: bool,
+    ) -> Self {
         let seqs = rows.column(projection.seq).as_primitive::<Int64Type>().values().clone();
         let hidden = rows.column(projection.seq + 1);
         let (ops, ords) = match projection.layout.is_keyed() {
@@ -191,7 +207,9 @@ impl Block {
             BlockKeys::Run(run) => run.keys.get(row),
             BlockKeys::Lazy(_) if row == 0 => self.first.as_bytes(),
             BlockKeys::Lazy(_) if row + 1 == self.len() => self.last.as_bytes(),
-            BlockKeys::Lazy(keys) => keys.get_or_init(|| self.projection.keys(&self.rows).expect("its first row was encoded")).get(row),
+            BlockKeys::Lazy(keys) => {
+                keys.get_or_init(|| self.projection.keys(&self.rows).expect("its first row was encoded")).get(row)
+            }
         }
     }
 
@@ -304,7 +322,10 @@ pub(crate) fn gather(projection: &Projection, parts: &[Part]) -> Result<RecordBa
     }
     // Long parts: copying ranges is faster than copying row by row.
     if rows >= parts.len() * 32 {
-        let slices = parts.iter().map(|p| projection.pick(&p.block.rows.slice(p.start, p.len))).collect::<Result<Vec<_>, _>>()?;
+        let slices = parts
+            .iter()
+            .map(|p| projection.pick(&p.block.rows.slice(p.start, p.len)))
+            .collect::<Result<Vec<_>, _>>()?;
         return Ok(arrow::compute::concat_batches(&projection.output, &slices)?);
     }
     let mut blocks: Vec<&Arc<Block>> = Vec::new();

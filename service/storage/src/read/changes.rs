@@ -175,7 +175,9 @@ fn mark_different(column: &ArrayRef, pairs: &[u32], equal: &mut [bool]) -> Resul
         Ok(cmp) => equal.iter_mut().zip(pairs).for_each(|(e, p)| *e &= cmp(*p as usize, *p as usize + 1).is_eq()),
         // Types without an order, such as maps: compare the values themselves.
         Err(_) => {
-            equal.iter_mut().zip(pairs).for_each(|(e, p)| *e &= column.slice(*p as usize, 1).as_ref() == column.slice(*p as usize + 1, 1).as_ref());
+            equal.iter_mut().zip(pairs).for_each(|(e, p)| {
+                *e &= column.slice(*p as usize, 1).as_ref() == column.slice(*p as usize + 1, 1).as_ref()
+            });
         }
     }
     Ok(())

@@ -154,7 +154,8 @@ impl Search<'_> {
     /// Prefixes that can have keys in `[first, last]`, and perhaps some before.
     fn range(&self, first: &[u8], last: &[u8]) -> std::ops::Range<usize> {
         let to = self.prefixes.partition_point(|p| *p <= last);
-        let from = if self.nested { 0 } else { self.prefixes[..to].partition_point(|p| *p < first && !first.starts_with(p)) };
+        let from =
+            if self.nested { 0 } else { self.prefixes[..to].partition_point(|p| *p < first && !first.starts_with(p)) };
         from..to
     }
 
@@ -178,7 +179,9 @@ impl Search<'_> {
                 }
                 // The key may begin in the segment before the first one that starts at or above it.
                 let from = group.segments.partition_point(|first| first.as_bytes() < *prefix).saturating_sub(1);
-                let to = group.segments.partition_point(|first| first.as_bytes() <= *prefix || first.as_bytes().starts_with(prefix));
+                let to = group
+                    .segments
+                    .partition_point(|first| first.as_bytes() <= *prefix || first.as_bytes().starts_with(prefix));
                 let segments = found.entry(i).or_default();
                 let next = segments.last().map_or(0, |s| s + 1);
                 segments.extend((from as u32).max(next)..to as u32);

@@ -54,7 +54,11 @@ enum Scan {
 }
 
 impl Scan {
-    async fn start(version: Arc<Version>, reader: Arc<SstReader>, mut request: ScanRequest) -> Result<Self, StorageError> {
+    async fn start(
+        version: Arc<Version>,
+        reader: Arc<SstReader>,
+        mut request: ScanRequest,
+    ) -> Result<Self, StorageError> {
         request.max_rows = request.max_rows.max(1);
         let projection = Projection::table(&version.layout, request.columns.as_deref())?;
         if !version.layout.is_keyed() {
@@ -65,7 +69,8 @@ impl Scan {
         {
             return Ok(Scan::Touched(Box::new(TouchedScan::new(version, reader, projection, request, from)?)));
         }
-        let window = Window { after: request.after.clone(), until: request.until.clone(), from: Seq(i64::MIN), to: request.to };
+        let window =
+            Window { after: request.after.clone(), until: request.until.clone(), from: Seq(i64::MIN), to: request.to };
         let merger = merger(&version, &reader, projection, window)?;
         Ok(Scan::Merge(Box::new(MergeScan::new(merger, &request))))
     }
@@ -80,7 +85,12 @@ impl Scan {
 }
 
 /// A merge of all sources that have rows in `window`.
-pub(super) fn merger(version: &Version, reader: &Arc<SstReader>, projection: Arc<Projection>, window: Window) -> Result<Merger, StorageError> {
+pub(super) fn merger(
+    version: &Version,
+    reader: &Arc<SstReader>,
+    projection: Arc<Projection>,
+    window: Window,
+) -> Result<Merger, StorageError> {
     let mut merger = Merger::new(projection.clone(), window.after.clone(), window.until.clone());
     for run in version.files.chunk_by(|a, b| a.run == b.run) {
         merger.add_files(SstFeed::new(reader.clone(), projection.clone(), window.clone(), run.iter().cloned()));
@@ -149,7 +159,10 @@ impl MergeScan {
                 && let Some((block, row)) = self.select.passed()
             {
                 self.hidden = 0;
-                return Ok(Some(ScanItem::Mark { at: block.position(*row), scanned: std::mem::take(&mut self.scanned) }));
+                return Ok(Some(ScanItem::Mark {
+                    at: block.position(*row),
+                    scanned: std::mem::take(&mut self.scanned),
+                }));
             }
             match self.merger.step() {
                 Step::Rows(part) => {

@@ -67,7 +67,10 @@ impl TouchedScan {
                 && let Some((block, row)) = self.touched.passed()
             {
                 self.hidden = 0;
-                return Ok(Some(ScanItem::Mark { at: block.position(*row), scanned: std::mem::take(&mut self.scanned) }));
+                return Ok(Some(ScanItem::Mark {
+                    at: block.position(*row),
+                    scanned: std::mem::take(&mut self.scanned),
+                }));
             }
             match self.merger.step() {
                 Step::Rows(part) => {
@@ -81,7 +84,6 @@ impl TouchedScan {
             }
         }
     }
-
 }
 
 /// Where the rows before the change are. Apart from the scan, since its merge cannot be shared while a look-up waits.
@@ -98,8 +100,12 @@ impl OldRows {
         let prefixes: Vec<&[u8]> = keys.iter().map(|(block, row)| block.key(*row)).collect();
         let old = find(&self.version, &self.reader, &prefixes, self.from, &self.projection).await?;
         let live: Vec<bool> = keys.iter().map(|(block, row)| !block.is_delete(*row)).collect();
-        let parts: Vec<Part> =
-            keys.iter().zip(&live).filter(|(_, l)| **l).map(|((block, row), _)| Part { block: block.clone(), start: *row, len: 1 }).collect();
+        let parts: Vec<Part> = keys
+            .iter()
+            .zip(&live)
+            .filter(|(_, l)| **l)
+            .map(|((block, row), _)| Part { block: block.clone(), start: *row, len: 1 })
+            .collect();
         let new = match parts.is_empty() {
             true => RecordBatch::new_empty(self.projection.output.clone()),
             false => gather(&self.projection, &parts)?,

@@ -34,7 +34,8 @@ impl Window {
     }
 
     pub(crate) fn file(&self, entry: &FileEntry) -> bool {
-        self.sequences(entry.from, entry.end) && entry.key.as_ref().is_none_or(|(a, b)| self.keys(a.as_bytes(), b.as_bytes()))
+        self.sequences(entry.from, entry.end)
+            && entry.key.as_ref().is_none_or(|(a, b)| self.keys(a.as_bytes(), b.as_bytes()))
     }
 }
 
@@ -116,9 +117,13 @@ impl SstFeed {
 
 impl Open {
     fn skip(&mut self, window: &Window) {
-        while self.file.meta.groups.get(self.next).is_some_and(|g| {
-            !window.sequences(g.from, g.end) || !window.keys(g.first.as_bytes(), g.last.as_bytes())
-        }) {
+        while self
+            .file
+            .meta
+            .groups
+            .get(self.next)
+            .is_some_and(|g| !window.sequences(g.from, g.end) || !window.keys(g.first.as_bytes(), g.last.as_bytes()))
+        {
             self.next += 1;
         }
     }

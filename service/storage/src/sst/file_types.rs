@@ -47,13 +47,19 @@ fn relabel_data(data: ArrayData, to: &DataType) -> Result<ArrayData, StorageErro
         DataType::Struct(fields) => fields.iter().map(|f| f.data_type().clone()).collect(),
         _ => Vec::new(),
     };
-    let children = data.child_data().iter().zip(&kinds).map(|(child, t)| relabel_data(child.clone(), t)).collect::<Result<Vec<_>, _>>()?;
+    let children = data
+        .child_data()
+        .iter()
+        .zip(&kinds)
+        .map(|(child, t)| relabel_data(child.clone(), t))
+        .collect::<Result<Vec<_>, _>>()?;
     // File buffers are aligned to bytes only.
     Ok(data.into_builder().data_type(to.clone()).child_data(children).align_buffers(true).build()?)
 }
 
 /// The whole batch with another schema of the same shape.
 pub(super) fn relabel_batch(rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, StorageError> {
-    let columns = rows.columns().iter().zip(schema.fields()).map(|(c, f)| relabel(c, f.data_type())).collect::<Result<_, _>>()?;
+    let columns =
+        rows.columns().iter().zip(schema.fields()).map(|(c, f)| relabel(c, f.data_type())).collect::<Result<_, _>>()?;
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }

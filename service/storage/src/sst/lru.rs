@@ -25,7 +25,10 @@ pub(super) struct Lru<K, V> {
 
 impl<K: Hash + Eq + Clone, V: Clone> Lru<K, V> {
     pub(super) fn new(limit: usize) -> Self {
-        Self { entries: Mutex::new(Entries { by_key: FxHashMap::default(), by_use: BTreeMap::new(), bytes: 0, tick: 0 }), limit }
+        Self {
+            entries: Mutex::new(Entries { by_key: FxHashMap::default(), by_use: BTreeMap::new(), bytes: 0, tick: 0 }),
+            limit,
+        }
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {

@@ -55,7 +55,9 @@ pub struct FileMeta {
 impl FileMeta {
     /// Footer entries.
     pub(super) fn to_footer(&self) -> Result<Vec<KeyValue>, StorageError> {
-        let json = |what: &'static str, text: Result<String, serde_json::Error>| text.map_err(|e| StorageError::internal(what, e));
+        let json = |what: &'static str, text: Result<String, serde_json::Error>| {
+            text.map_err(|e| StorageError::internal(what, e))
+        };
         let entry = |key: &str, value: String| KeyValue { key: key.to_owned(), value: Some(value) };
         let keys = self.groups.first().zip(self.groups.last());
         Ok(vec![
@@ -75,17 +77,27 @@ impl FileMeta {
         };
         let format = find("millstream.format")?;
         if format != FORMAT {
-            return Err(StorageError::corrupt(path, format!("file format {format} is not {FORMAT}: written by a newer release")));
+            return Err(StorageError::corrupt(
+                path,
+                format!("file format {format} is not {FORMAT}: written by a newer release"),
+            ));
         }
         let bad = |what: &'static str| {
-            move |e: serde_json::Error| StorageError::Corrupt { path: path.to_owned(), what: what.to_owned(), source: Some(e.into()) }
+            move |e: serde_json::Error| StorageError::Corrupt {
+                path: path.to_owned(),
+                what: what.to_owned(),
+                source: Some(e.into()),
+            }
         };
         let mut meta: FileMeta = serde_json::from_str(find(FILE)?).map_err(bad(FILE))?;
         meta.groups = serde_json::from_str(find(GROUPS)?).map_err(bad(GROUPS))?;
         let ours = (meta.region, meta.rows, meta.deletes, meta.sequence_from, meta.sequence_end, meta.schema_id);
         let theirs = (entry.origin, entry.rows, entry.deletes, entry.from, entry.end, entry.schema);
         if ours != theirs {
-            return Err(StorageError::corrupt(path, format!("footer {ours:?} does not agree with its manifest entry {theirs:?}")));
+            return Err(StorageError::corrupt(
+                path,
+                format!("footer {ours:?} does not agree with its manifest entry {theirs:?}"),
+            ));
         }
         Ok(meta)
     }

@@ -47,7 +47,14 @@ pub struct SstOptions {
 
 impl Default for SstOptions {
     fn default() -> Self {
-        Self { row_group_rows: 131_072, target_bytes: 128 << 20, zstd_level: 1, writer: String::new(), leader_epoch: LeaderEpoch(0), now_ms: 0 }
+        Self {
+            row_group_rows: 131_072,
+            target_bytes: 128 << 20,
+            zstd_level: 1,
+            writer: String::new(),
+            leader_epoch: LeaderEpoch(0),
+            now_ms: 0,
+        }
     }
 }
 
@@ -93,7 +100,11 @@ pub async fn write_runs(
 }
 
 /// Drains a merge through the keep rule into a writer, in batches that end on key borders.
-pub(crate) async fn write_merged(mut merger: Merger, keep: &KeepRule, writer: &mut Writer<'_>) -> Result<(), StorageError> {
+pub(crate) async fn write_merged(
+    mut merger: Merger,
+    keep: &KeepRule,
+    writer: &mut Writer<'_>,
+) -> Result<(), StorageError> {
     let projection = merger.projection().clone();
     let mut keeper = Keeper::new(keep.clone());
     let mut parts = Parts::default();

@@ -97,8 +97,10 @@ impl SstReader {
         if groups != meta.groups.iter().map(|g| g.rows).collect::<Vec<_>>() {
             return Err(StorageError::corrupt(path, "row groups do not agree with millstream.groups"));
         }
-        let bytes = metadata.memory_size() + meta.groups.iter().map(|g| 128 + g.segments.iter().map(|k| k.0.len() + 24).sum::<usize>()).sum::<usize>();
-        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).map_err(|e| parquet_error(&path, e))?;
+        let bytes = metadata.memory_size()
+            + meta.groups.iter().map(|g| 128 + g.segments.iter().map(|k| k.0.len() + 24).sum::<usize>()).sum::<usize>();
+        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
+            .map_err(|e| parquet_error(&path, e))?;
         let file = Arc::new(SstFile { path: path.as_str().into(), metadata, meta });
         self.footers.put(path, file.clone(), bytes);
         Ok(file)
@@ -146,7 +148,9 @@ impl SstReader {
                 let segment = *fetched.next().expect("one for each missing");
                 let want = SEGMENT_ROWS.min(rows - segment as usize * SEGMENT_ROWS);
                 let batch = reader.next()?.filter(|b| b.num_rows() == want);
-                let batch = batch.ok_or_else(|| StorageError::corrupt(file.path.as_ref(), format!("row group {group} ends early")))?;
+                let batch = batch.ok_or_else(|| {
+                    StorageError::corrupt(file.path.as_ref(), format!("row group {group} ends early"))
+                })?;
                 self.segments.put(key(segment), batch.clone(), crate::layout::batch_bytes(&batch) + 128);
                 *slot = Some(batch);
             }
@@ -198,7 +202,11 @@ impl GroupReader {
     /// The next batch with the decoded columns of the projection; `None` at the end of the row group.
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, StorageError> {
         let Some(read) = self.batches.as_mut().and_then(Iterator::next) else { return Ok(None) };
-        let read = read.map_err(|e| StorageError::Corrupt { path: self.path.to_string(), what: "decode".to_owned(), source: Some(e.into()) })?;
+        let read = read.map_err(|e| StorageError::Corrupt {
+            path: self.path.to_string(),
+            what: "decode".to_owned(),
+            source: Some(e.into()),
+        })?;
         let fields = self.projection.layout.stored.fields();
         let column = |(stored, place): (&usize, &Option<usize>)| -> Result<ArrayRef, StorageError> {
             let want = fields[*stored].data_type();
@@ -217,7 +225,11 @@ impl GroupReader {
             return Ok(column.clone());
         }
         let cast = arrow::compute::can_cast_types(column.data_type(), want);
-        let done = if cast && !want.is_nested() { arrow::compute::cast(column, want).map_err(Into::into) } else { relabel(column, want) };
+        let done = if cast && !want.is_nested() {
+            arrow::compute::cast(column, want).map_err(Into::into)
+        } else {
+            relabel(column, want)
+        };
         done.map_err(|e| StorageError::Corrupt {
             path: self.path.to_string(),
             what: format!("column of type {} where {want} is wanted", column.data_type()),

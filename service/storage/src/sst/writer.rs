@@ -14,8 +14,8 @@ use millstream_types::{RegionId, Seq};
 use parquet::{
     arrow::ArrowWriter,
     basic::{Compression, Encoding, ZstdLevel},
-    file::properties::{EnabledStatistics, WriterProperties},
     file::metadata::SortingColumn,
+    file::properties::{EnabledStatistics, WriterProperties},
     schema::types::ColumnPath,
 };
 
@@ -92,16 +92,35 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes stored rows that follow all before. `plain`: no key twice and no delete among them.
-    pub(crate) async fn write(&mut self, rows: RecordBatch, plain: bool) -> Result<(), StorageError> {
-        if rows.num_rows() == 0 {
-            return Ok(());
-        }
-        if self.at_border(&rows) {
+    pub(crate) async fn write(&mut self, mut rows: RecordBatch, plain: bool) -> Result<(), StorageError> {
+        if let Some(end) = self.full_group() {
+            // Append files are cut between sequences, so that their ranges are disjoint; keyed batches begin on key borders.
+            let cut = match self.layout.is_keyed() {
+                true => 0,
+                false => sequences(&rows, self.layout.width()).partition_point(|seq| *seq < end.0),
+            };
+            if cut > 0 {
+                self.append(rows.slice(0, cut), plain)?;
+            }
+            if cut == rows.num_rows() {
+                return Ok(());
+            }
             self.end_group().await?;
-            if self.file.as_ref().is_some_and(|f| f.upload.size() >= self.options.target_bytes as u64) {
+            if self.file.as_ref().is_some_and(|f| f.writer.bytes_written() >= self.options.target_bytes) {
                 self.end_file().await?;
             }
+            rows = rows.slice(cut, rows.num_rows() - cut);
         }
+        if rows.num_rows() > 0 { self.append(rows, plain) } else { Ok(()) }
+    }
+
+    /// The sequence end of the group in progress if it has enough rows.
+    fn full_group(&self) -> Option<Seq> {
+        let (group, raw) = self.file.as_ref()?.group.as_ref()?;
+        (group.rows >= self.options.row_group_rows || *raw >= GROUP_BYTES).then_some(group.end)
+    }
+
+    fn append(&mut self, rows: RecordBatch, plain: bool) -> Result<(), StorageError> {
         let bytes = batch_bytes(&rows);
         let (first, last) = (self.layout.key_at(&rows, 0)?, self.layout.key_at(&rows, rows.num_rows() - 1)?);
         let seqs = sequences(&rows, self.layout.width());
@@ -132,13 +151,6 @@ impl<'a> Writer<'a> {
         file.writer.write(&rows).map_err(|e| StorageError::internal("write parquet", e))
     }
 
-    /// Whether a row group may and should end before `rows`. Append files are cut between sequences, so that their ranges are disjoint.
-    fn at_border(&self, rows: &RecordBatch) -> bool {
-        let Some((group, raw)) = self.file.as_ref().and_then(|f| f.group.as_ref()) else { return false };
-        let full = group.rows >= self.options.row_group_rows || *raw >= GROUP_BYTES;
-        full && (self.layout.is_keyed() || sequences(rows, self.layout.width())[0] >= group.end.0)
-    }
-
     fn deletes(&self, rows: &RecordBatch) -> Option<BooleanArray> {
         if !self.layout.is_keyed() {
             return None;
@@ -161,7 +173,12 @@ impl<'a> Writer<'a> {
 
     fn file(&mut self) -> Result<&mut File, StorageError> {
         if self.file.is_none() {
-            let name = format!("{:020}-{:020}-{:016x}.parquet", self.range.0.0.max(0), self.range.1.0.max(0), rand::random::<u64>());
+            let name = format!(
+                "{:020}-{:020}-{:016x}.parquet",
+                self.range.0.0.max(0),
+                self.range.1.0.max(0),
+                rand::random::<u64>()
+            );
             let sink = Sink::default();
             let writer = ArrowWriter::try_new(sink.clone(), self.schema.clone(), Some(self.properties()))
                 .map_err(|e| StorageError::internal("start parquet", e))?;
@@ -207,10 +224,13 @@ impl<'a> Writer<'a> {
     fn sorting(&self) -> Vec<SortingColumn> {
         let fields = self.schema.fields();
         let leaf = |field: usize| fields[..field].iter().map(|f| leaves(f.data_type())).sum::<usize>() as i32;
-        let column = |field: usize, descending: bool| SortingColumn { column_idx: leaf(field), descending, nulls_first: true };
+        let column =
+            |field: usize, descending: bool| SortingColumn { column_idx: leaf(field), descending, nulls_first: true };
         let width = self.layout.width();
         match self.layout.is_keyed() {
-            true => self.layout.schema.primary_key.iter().map(|k| column(*k, false)).chain([column(width, true)]).collect(),
+            true => {
+                self.layout.schema.primary_key.iter().map(|k| column(*k, false)).chain([column(width, true)]).collect()
+            }
             false => vec![column(width, false), column(width + 1, false)],
         }
     }

@@ -209,16 +209,28 @@ fn scan_resumes_after_each_mark() {
         rig.flush().await;
         rig.write(&(0..199_990).map(|i| ((i, String::new()), None)).collect::<Vec<_>>());
         let items = rig.scan(ScanRequest::snapshot(Seq(rig.applied))).await;
-        let marks: Vec<Key> = items.iter().filter_map(|i| if let ScanItem::Mark { at, .. } = i { Some(at.clone()) } else { None }).collect();
+        let marks: Vec<Key> = items
+            .iter()
+            .filter_map(|i| if let ScanItem::Mark { at, .. } = i { Some(at.clone()) } else { None })
+            .collect();
         assert!(marks.len() >= 5, "{} marks", marks.len());
-        let scanned: u64 = items.iter().map(|i| match i { ScanItem::Mark { scanned, .. } | ScanItem::Rows { scanned, .. } => *scanned }).sum();
+        let scanned: u64 = items
+            .iter()
+            .map(|i| match i {
+                ScanItem::Mark { scanned, .. } | ScanItem::Rows { scanned, .. } => *scanned,
+            })
+            .sum();
         assert_eq!(scanned, 200_000 + 199_990);
         for mark in marks {
             let rest = rig.rows(ScanRequest { after: Pos::At(mark), ..ScanRequest::snapshot(Seq(rig.applied)) }).await;
-            assert_eq!(rest.iter().map(|(_, ((a, _), _))| *a).collect::<Vec<_>>(), (199_990..200_000).collect::<Vec<_>>());
+            assert_eq!(
+                rest.iter().map(|(_, ((a, _), _))| *a).collect::<Vec<_>>(),
+                (199_990..200_000).collect::<Vec<_>>()
+            );
         }
         let count = rig.scan(ScanRequest { columns: Some(vec![]), ..ScanRequest::snapshot(Seq(rig.applied)) }).await;
-        let rows: usize = count.iter().map(|i| if let ScanItem::Rows { chunk, .. } = i { chunk.rows.num_rows() } else { 0 }).sum();
+        let rows: usize =
+            count.iter().map(|i| if let ScanItem::Rows { chunk, .. } = i { chunk.rows.num_rows() } else { 0 }).sum();
         assert_eq!(rows, 10);
     });
 }

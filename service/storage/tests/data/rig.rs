@@ -117,7 +117,8 @@ impl Rig {
     pub(super) fn write(&mut self, entry: &[(RowKey, Option<Value>)]) {
         let ops: Vec<Op> = entry.iter().map(|(_, v)| if v.is_some() { Op::Insert } else { Op::Delete }).collect();
         let values: Vec<_> = entry.iter().map(|(k, v)| (k.clone(), v.unwrap_or(Some(-1)))).collect();
-        let run = Run::build(&self.layout, &rows(&self.layout, &values), &ops, &vec![self.applied; entry.len()], 0).unwrap();
+        let run =
+            Run::build(&self.layout, &rows(&self.layout, &values), &ops, &vec![self.applied; entry.len()], 0).unwrap();
         self.memtable.push(Arc::new(run)).unwrap();
         for (ord, (key, value)) in entry.iter().enumerate() {
             let versions = self.model.entry(key.clone()).or_default();
@@ -143,10 +144,15 @@ impl Rig {
     }
 
     pub(super) async fn compact(&mut self, all: bool) {
-        let plan = if all { pick_all(&self.files) } else { pick(&self.files, &PickOptions { min_runs: 2, ..PickOptions::default() }) };
+        let plan = if all {
+            pick_all(&self.files)
+        } else {
+            pick(&self.files, &PickOptions { min_runs: 2, ..PickOptions::default() })
+        };
         let Some(Plan { inputs, bottom }) = plan else { return };
         let keep = self.keep(bottom);
-        let added = rewrite(&self.bucket, &self.reader, &self.layout, REGION, &inputs, &keep, &self.options).await.unwrap();
+        let added =
+            rewrite(&self.bucket, &self.reader, &self.layout, REGION, &inputs, &keep, &self.options).await.unwrap();
         let at = self.files.iter().position(|f| f.name == inputs[0].name).unwrap();
         self.files.splice(at..at + inputs.len(), added.into_iter().map(Arc::new));
     }
@@ -164,7 +170,8 @@ impl Rig {
     }
 
     pub(super) async fn scan(&self, request: ScanRequest) -> Vec<ScanItem> {
-        let items: Result<Vec<_>, StorageError> = scan(self.version(), self.reader.clone(), request).try_collect().await;
+        let items: Result<Vec<_>, StorageError> =
+            scan(self.version(), self.reader.clone(), request).try_collect().await;
         items.unwrap()
     }
 
@@ -176,7 +183,11 @@ impl Rig {
             let (at, new) = match item {
                 ScanItem::Mark { at, .. } => (at, false),
                 ScanItem::Rows { chunk, last, .. } => {
-                    assert!(!chunk.is_empty() && chunk.len() <= request.max_rows.max(2), "chunk of {} rows", chunk.len());
+                    assert!(
+                        !chunk.is_empty() && chunk.len() <= request.max_rows.max(2),
+                        "chunk of {} rows",
+                        chunk.len()
+                    );
                     assert_ne!(chunk.ops[0], Op::UpdateInsert, "a torn pair");
                     assert_ne!(chunk.ops[chunk.len() - 1], Op::UpdateDelete, "a torn pair");
                     found.extend(chunk.ops.iter().copied().zip(plain(&chunk.rows)));
@@ -232,7 +243,8 @@ impl Rig {
     }
 
     pub(super) fn model_at(&self, to: i64) -> BTreeMap<RowKey, Value> {
-        let newest = |versions: &Vec<(i64, Option<Value>)>| versions.iter().rev().find(|(s, _)| *s < to).and_then(|(_, v)| *v);
+        let newest =
+            |versions: &Vec<(i64, Option<Value>)>| versions.iter().rev().find(|(s, _)| *s < to).and_then(|(_, v)| *v);
         self.model.iter().filter_map(|(k, versions)| Some((k.clone(), newest(versions)?))).collect()
     }
 
