@@ -19,9 +19,11 @@ pub(crate) fn stop_token(tasks: &Tasks) -> std::io::Result<CancellationToken> {
                 _ = interrupt.recv() => "SIGINT",
             }
         };
-        tracing::info!(signal = next().await, "stopping; a second signal ends the process at once");
+        let first = next().await;
+        tracing::info!(signal = first, "stopping; a second signal ends the process at once");
         stop.cancel();
-        tracing::warn!(signal = next().await, "stopped by a second signal, the next start recovers");
+        let second = next().await;
+        tracing::warn!(signal = second, "stopped by a second signal, the next start recovers");
         std::process::exit(INTERRUPTED);
     }));
     Ok(token)

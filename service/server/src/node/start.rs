@@ -8,7 +8,8 @@ use millstream_format::FormatMetrics;
 use millstream_kafka::KafkaCluster;
 use millstream_sql::{SqlDeps, SqlService};
 use millstream_storage::{
-    Engine, NoListener, Storage, StorageDeps,
+    Engine, Storage, StorageDeps,
+    listener::NoListener,
     object_store::{Bucket, probe},
 };
 use millstream_stream::{StreamDeps, StreamService};
