@@ -19,11 +19,12 @@ pub struct Injector {
     cuts: watch::Sender<EpochCuts>,
     demand: Notify,
     last: AtomicU64,
+    ticks: AtomicU64,
 }
 
 impl Default for Injector {
     fn default() -> Self {
-        Self { cuts: watch::Sender::new(EpochCuts::default()), demand: Notify::new(), last: AtomicU64::new(0) }
+        Self { cuts: watch::Sender::new(EpochCuts::default()), demand: Notify::new(), last: AtomicU64::new(0), ticks: AtomicU64::new(0) }
     }
 }
 
@@ -35,6 +36,11 @@ impl Injector {
 
     pub fn latest(&self) -> Epoch {
         self.cuts.borrow().epoch
+    }
+
+    /// How many barriers there were: what a job skipped is the difference.
+    pub fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::SeqCst)
     }
 
     pub fn subscribe(&self) -> watch::Receiver<EpochCuts> {
@@ -51,6 +57,7 @@ impl Injector {
         let epoch = Epoch(self.last.load(Ordering::SeqCst)).next(clock.now_ms());
         self.last.fetch_max(epoch.0, Ordering::SeqCst);
         let cuts = storage.barrier(epoch).await;
+        self.ticks.fetch_add(1, Ordering::SeqCst);
         self.cuts.send_replace(cuts.clone());
         cuts
     }

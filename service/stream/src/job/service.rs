@@ -148,6 +148,7 @@ impl StreamService {
     /// Positions freeze at the next epoch, pins stay. Returns at once.
     pub fn pause(&self, job: JobId) -> Result<(), StreamError> {
         self.find(job)?.shared.wish.send_modify(|w| w.paused = true);
+        self.checkpoint();
         Ok(())
     }
 
@@ -157,6 +158,7 @@ impl StreamService {
             w.paused = false;
             w.resumes += 1;
         });
+        self.checkpoint();
         Ok(())
     }
 
@@ -165,6 +167,7 @@ impl StreamService {
         let handle = self.find(job)?;
         handle.shared.wish.send_modify(|w| w.rate_limit = limit);
         handle.shared.update(|s| s.rate_limit = limit);
+        self.checkpoint();
         Ok(())
     }
 
