@@ -14,6 +14,8 @@ pub mod executor;
 pub mod job;
 pub mod metrics;
 pub mod plan;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use checkpoint::progress_row::progress_schema;
 pub use config::StreamConfig;

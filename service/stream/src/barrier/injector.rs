@@ -2,17 +2,13 @@
 //!
 //! Owns: the numbering of epochs. Not here: what a job does with them. Late ticks are not made up, and a burst of demands shares one barrier.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_storage::Storage;
 use millstream_types::{Epoch, EpochCuts, runtime::Clock};
 use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
 
-use crate::StreamConfig;
+use crate::job::service::Context;
 
 #[derive(Debug)]
 pub struct Injector {
@@ -63,9 +59,12 @@ impl Injector {
     }
 
     /// The loop; ends when `stop` is cancelled.
-    pub async fn run(&self, storage: Arc<dyn Storage>, clock: Arc<dyn Clock>, config: StreamConfig, stop: CancellationToken) {
+    pub(crate) async fn run(&self, ctx: &Context) {
+        let (storage, clock, config, stop) = (&ctx.storage, &ctx.clock, &ctx.config, &ctx.stopping);
         loop {
+            let started = clock.now_ms();
             self.tick(storage.as_ref(), clock.as_ref()).await;
+            ctx.metrics.barrier_seconds.observe(clock.now_ms().saturating_sub(started) as f64 / 1000.0);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = clock.sleep(config.barrier_min_gap) => {}

@@ -100,8 +100,7 @@ impl StreamService {
         let context = Arc::clone(&self.context);
         // The handle is not awaited: the task ends with the token, a panic is logged by `Tasks`.
         drop(self.context.tasks.io("barrier injector", async move {
-            let (storage, clock) = (Arc::clone(&context.storage), Arc::clone(&context.clock));
-            context.injector.run(storage, clock, context.config.clone(), context.stopping.clone()).await;
+            context.injector.run(&context).await;
         }));
     }
 
@@ -218,6 +217,11 @@ impl StreamService {
 
     pub fn job(&self, job: JobId) -> Option<JobStatus> {
         self.lock().get(&job).map(|h| h.shared.status())
+    }
+
+    /// One barrier, now, without the injector: a test or a tool decides when epochs end.
+    pub async fn tick(&self) -> Epoch {
+        self.context.injector.tick(self.context.storage.as_ref(), self.context.clock.as_ref()).await.epoch
     }
 
     /// Asks for a barrier before the next tick.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{service::Context, shared::JobShared, status::{JobState, Reason}};
 use crate::{
-    StreamError,
+    StreamConfig, StreamError,
     checkpoint::{
         committer::{Committer, EpochOutput},
         pins::PinKeeper,
@@ -107,7 +107,7 @@ async fn start(run: &Run) -> Result<Started, StreamError> {
     let inputs = input_regions(ctx, plan)?;
     let mut pins = PinKeeper::new(plan.job, plan.input.input, ctx.config.pin_refresh.as_millis() as u64, inputs.clone());
     pins.start(&stored.regions, ctx.clock.now_ms()).await?;
-    let pipeline = build(ctx, plan, &regions, &metrics)?;
+    let pipeline = build(&ctx.config, plan, &regions, &metrics)?;
     let machines = inputs.into_iter().map(|r| (Arc::clone(&r), machine(r.as_ref(), &stored, plan))).collect();
     let rate = shared.wish.borrow().rate_limit;
     let mut input = BackfillExecutor::new(
@@ -157,7 +157,12 @@ fn machine(region: &dyn Region, stored: &Progress, plan: &JobPlan) -> Machine {
 }
 
 /// Plan -> operators.
-fn build(ctx: &Context, plan: &JobPlan, regions: &[Arc<dyn Region>], metrics: &JobMetrics) -> Result<Pipeline, StreamError> {
+pub(crate) fn build(
+    config: &StreamConfig,
+    plan: &JobPlan,
+    regions: &[Arc<dyn Region>],
+    metrics: &JobMetrics,
+) -> Result<Pipeline, StreamError> {
     let eval = Evaluator::new(plan.options.on_eval_error, metrics.clone());
     let mut operators = Vec::new();
     let mut schema = motion_schema(plan.input.columns.iter().map(|c| &plan.input.schema.columns[*c]));
@@ -174,7 +179,7 @@ fn build(ctx: &Context, plan: &JobPlan, regions: &[Arc<dyn Region>], metrics: &J
                 let layout = crate::plan::agg_layout(&agg.input, &agg.group, &agg.calls, agg.append_only);
                 schema = motion_schema(&layout.columns);
                 let options = AggOptions {
-                    cache_bytes: ctx.config.state_cache_bytes,
+                    cache_bytes: config.state_cache_bytes,
                     on_error: plan.options.on_eval_error,
                     metrics: metrics.clone(),
                 };
