@@ -25,7 +25,12 @@ fn table(title: &str, columns: &[String], rows: &[Vec<Value>]) {
     let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
     let width = |c: usize| rows.iter().map(|r| text(&r[c]).len()).chain([columns[c].len()]).max().unwrap_or(0);
     println!("\n{title}");
-    let line = |cells: Vec<String>| println!("  {}", cells.iter().enumerate().map(|(c, t)| format!("{t:>w$}", w = width(c))).collect::<Vec<_>>().join("  "));
+    let line = |cells: Vec<String>| {
+        println!(
+            "  {}",
+            cells.iter().enumerate().map(|(c, t)| format!("{t:>w$}", w = width(c))).collect::<Vec<_>>().join("  ")
+        )
+    };
     line(columns.to_vec());
     for r in rows {
         line(r.iter().map(text).collect());
@@ -39,7 +44,13 @@ async fn show_backfills(client: &Client) -> bool {
         let done = job["backfills"].as_array().cloned().unwrap_or_default();
         let fraction = done.iter().filter_map(|b| b["fraction"].as_f64()).sum::<f64>() / done.len().max(1) as f64;
         let bar = (fraction * 30.0) as usize;
-        println!("  backfill {view:<12} [{}{}] {:>5.1} %  {}", "#".repeat(bar), ".".repeat(30 - bar.min(30)), fraction * 100.0, job["state"].as_str().unwrap_or("?"));
+        println!(
+            "  backfill {view:<12} [{}{}] {:>5.1} %  {}",
+            "#".repeat(bar),
+            ".".repeat(30 - bar.min(30)),
+            fraction * 100.0,
+            job["state"].as_str().unwrap_or("?")
+        );
         running &= job["state"] == "running";
     }
     running
@@ -84,22 +95,34 @@ async fn main() {
     }
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let top = client.rows("SELECT customer_id, total, n, lo, hi FROM by_customer ORDER BY total DESC LIMIT 5").await;
+        let top =
+            client.rows("SELECT customer_id, total, n, lo, hi FROM by_customer ORDER BY total DESC LIMIT 5").await;
         table("view by_customer, five best customers, now:", &top.columns, &top.rows);
     }
     let records = topic::read_committed(&b, "by_customer");
-    println!("\nderived topic by_customer: {} records, the last five of partition 0 as a read_committed consumer sees them:", records.len());
+    println!(
+        "\nderived topic by_customer: {} records, the last five of partition 0 as a read_committed consumer sees them:",
+        records.len()
+    );
     for r in records.iter().filter(|r| r.partition == 0).rev().take(5).collect::<Vec<_>>().into_iter().rev() {
         let text = |v: &Option<Vec<u8>>| v.as_ref().map_or("null".into(), |v| String::from_utf8_lossy(v).into_owned());
         println!("  epoch {} key {} value {}", r.epoch.unwrap_or(0), text(&r.key), text(&r.value));
     }
     if keep {
-        println!("\nTry: {} sql --url {} -c 'SELECT count(*) FROM big'\n     curl {}/v1/jobs\nCtrl-C ends it.", binary().display(), client.rest, client.rest);
+        println!(
+            "\nTry: {} sql --url {} -c 'SELECT count(*) FROM big'\n     curl {}/v1/jobs\nCtrl-C ends it.",
+            binary().display(),
+            client.rest,
+            client.rest
+        );
         tokio::signal::ctrl_c().await.expect("Ctrl-C can be waited for");
     }
     stop.store(true, Ordering::Relaxed);
     let orders = producer.await.expect("the generator does not panic");
     oracle::check(&client, &b, &orders, Duration::from_secs(60)).await;
-    println!("\n{} records produced; both views and both derived topics equal the batch result, exactly.", orders.produced);
+    println!(
+        "\n{} records produced; both views and both derived topics equal the batch result, exactly.",
+        orders.produced
+    );
     sandbox.terminate(Duration::from_secs(30));
 }

@@ -26,7 +26,10 @@ fn script() -> PathBuf {
 
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a loopback port can be bound").port()
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|l| l.local_addr())
+        .expect("a loopback port can be bound")
+        .port()
 }
 
 impl Broker {
@@ -40,7 +43,8 @@ impl Broker {
 
     /// Always a new one: for scenarios that stop it.
     pub fn start_own() -> Broker {
-        let dir = tempfile::Builder::new().prefix("millstream-kafka-").tempdir().expect("a temporary folder can be made");
+        let dir =
+            tempfile::Builder::new().prefix("millstream-kafka-").tempdir().expect("a temporary folder can be made");
         let port = free_port();
         let broker = Broker { bootstrap: format!("127.0.0.1:{port}"), own: Some(Own { dir, port }) };
         broker.restart();
@@ -58,7 +62,15 @@ impl Broker {
     /// Starts it (again) on the same folder and port.
     pub fn restart(&self) {
         let own = self.own();
-        self.run(&["start", "--dir", &own.dir.path().to_string_lossy(), "--port", &own.port.to_string(), "--parent", &std::process::id().to_string()]);
+        self.run(&[
+            "start",
+            "--dir",
+            &own.dir.path().to_string_lossy(),
+            "--port",
+            &own.port.to_string(),
+            "--parent",
+            &std::process::id().to_string(),
+        ]);
     }
 
     pub fn stop(&self) {
@@ -71,7 +83,12 @@ impl Broker {
 
     fn run(&self, args: &[&str]) {
         let out = Command::new("bash").arg(script()).args(args).stdin(Stdio::null()).output().expect("bash is there");
-        assert!(out.status.success(), "kafka.sh {args:?}: {}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(
+            out.status.success(),
+            "kafka.sh {args:?}: {}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
     }
 }
 

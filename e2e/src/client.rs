@@ -35,7 +35,10 @@ pub struct Rows {
 
 impl Client {
     pub fn new(rest: String, probes: String) -> Self {
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(120)).build().expect("a client without TLS can be built");
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(120))
+            .build()
+            .expect("a client without TLS can be built");
         Self { rest, probes, http }
     }
 
@@ -44,8 +47,13 @@ impl Client {
         let answer = self.http.post(format!("{}/v1/sql", self.rest)).json(&json!({ "query": query })).send().await;
         let answer = answer.map_err(|e| Refused { status: 0, body: json!({ "message": e.to_string() }) })?;
         let status = answer.status().as_u16();
-        let body: Value = answer.json().await.map_err(|e| Refused { status, body: json!({ "message": e.to_string() }) })?;
-        if status == 200 { Ok(body["results"].as_array().cloned().unwrap_or_default()) } else { Err(Refused { status, body }) }
+        let body: Value =
+            answer.json().await.map_err(|e| Refused { status, body: json!({ "message": e.to_string() }) })?;
+        if status == 200 {
+            Ok(body["results"].as_array().cloned().unwrap_or_default())
+        } else {
+            Err(Refused { status, body })
+        }
     }
 
     /// # Panics
@@ -58,8 +66,10 @@ impl Client {
     pub async fn try_rows(&self, query: &str) -> Result<Rows, Refused> {
         let results = self.try_sql(query).await?;
         let last = results.last().cloned().unwrap_or_default();
-        let columns =
-            last["columns"].as_array().map(|c| c.iter().map(|c| c["name"].as_str().unwrap_or_default().to_owned()).collect()).unwrap_or_default();
+        let columns = last["columns"]
+            .as_array()
+            .map(|c| c.iter().map(|c| c["name"].as_str().unwrap_or_default().to_owned()).collect())
+            .unwrap_or_default();
         let rows = last["rows"]
             .as_array()
             .map(|rows| {
@@ -82,7 +92,9 @@ impl Client {
     pub async fn number(&self, query: &str) -> i64 {
         let rows = self.rows(query).await;
         let cell = rows.rows.first().and_then(|r| r.first()).cloned().unwrap_or_default();
-        cell.as_i64().or_else(|| cell.as_str().and_then(|s| s.parse().ok())).unwrap_or_else(|| panic!("{query}: no number in {cell}"))
+        cell.as_i64()
+            .or_else(|| cell.as_str().and_then(|s| s.parse().ok()))
+            .unwrap_or_else(|| panic!("{query}: no number in {cell}"))
     }
 
     pub async fn get(&self, path: &str) -> Result<Value, Refused> {
@@ -98,7 +110,8 @@ impl Client {
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Value, Refused> {
-        let answer = request.send().await.map_err(|e| Refused { status: 0, body: json!({ "message": e.to_string() }) })?;
+        let answer =
+            request.send().await.map_err(|e| Refused { status: 0, body: json!({ "message": e.to_string() }) })?;
         let status = answer.status().as_u16();
         let text = answer.text().await.map_err(|e| Refused { status, body: json!({ "message": e.to_string() }) })?;
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
@@ -127,7 +140,12 @@ impl Client {
     /// Status of a job by the name of its view or sink.
     pub async fn job(&self, name: &str) -> Result<Value, Refused> {
         let jobs = self.get("/v1/jobs").await?;
-        let list = jobs.as_array().or_else(|| jobs["jobs"].as_array()).or_else(|| jobs["items"].as_array()).cloned().unwrap_or_default();
+        let list = jobs
+            .as_array()
+            .or_else(|| jobs["jobs"].as_array())
+            .or_else(|| jobs["items"].as_array())
+            .cloned()
+            .unwrap_or_default();
         list.into_iter()
             .find(|j| j["name"] == name)
             .ok_or_else(|| Refused { status: 404, body: json!({ "message": format!("no job {name} in {jobs}") }) })

@@ -23,7 +23,8 @@ pub fn cents(v: &Value) -> i64 {
     let part = format!("{part:0<2}");
     assert!(part.len() == 2, "{text} is no decimal of scale 2");
     let sign = if whole.starts_with('-') { -1 } else { 1 };
-    whole.parse::<i64>().unwrap_or_else(|_| panic!("{text} is no decimal")) * 100 + sign * part.parse::<i64>().expect("digits")
+    whole.parse::<i64>().unwrap_or_else(|_| panic!("{text} is no decimal")) * 100
+        + sign * part.parse::<i64>().expect("digits")
 }
 
 pub fn int(v: &Value) -> i64 {
@@ -42,9 +43,16 @@ fn by_customer_of(cell: impl Fn(&str) -> Value) -> (i64, i64, i64, i64) {
 }
 
 /// Rows of a view by its key column; a key twice is a failure.
-async fn view<T>(client: &Client, query: &str, key: &str, row: impl Fn(&dyn Fn(&str) -> Value) -> T) -> BTreeMap<i64, T> {
+async fn view<T>(
+    client: &Client,
+    query: &str,
+    key: &str,
+    row: impl Fn(&dyn Fn(&str) -> Value) -> T,
+) -> BTreeMap<i64, T> {
     let rows = client.rows(query).await;
-    let place = |name: &str| rows.columns.iter().position(|c| c == name).unwrap_or_else(|| panic!("no column {name} in {:?}", rows.columns));
+    let place = |name: &str| {
+        rows.columns.iter().position(|c| c == name).unwrap_or_else(|| panic!("no column {name} in {:?}", rows.columns))
+    };
     let mut map = BTreeMap::new();
     for r in &rows.rows {
         let cell = |name: &str| r[place(name)].clone();
@@ -58,7 +66,8 @@ async fn view<T>(client: &Client, query: &str, key: &str, row: impl Fn(&dyn Fn(&
 fn fold<T>(records: &[Record], key: &str, row: impl Fn(&dyn Fn(&str) -> Value) -> T) -> BTreeMap<i64, T> {
     let mut map = BTreeMap::new();
     for r in records {
-        let k: Value = serde_json::from_slice(r.key.as_ref().expect("an upsert record has a key")).expect("the key is JSON");
+        let k: Value =
+            serde_json::from_slice(r.key.as_ref().expect("an upsert record has a key")).expect("the key is JSON");
         let k = int(if k.is_object() { &k[key] } else { &k });
         match &r.value {
             None => {
@@ -80,10 +89,17 @@ pub fn epochs_once_in_order(topic: &str, records: &[Record]) -> usize {
     let mut seen = HashSet::new();
     let mut epochs = HashSet::new();
     for r in records {
-        let epoch = r.epoch.unwrap_or_else(|| panic!("{topic}-{} offset {}: no header millstream-epoch", r.partition, r.offset));
+        let epoch = r
+            .epoch
+            .unwrap_or_else(|| panic!("{topic}-{} offset {}: no header millstream-epoch", r.partition, r.offset));
         let before = last.insert(r.partition, epoch).unwrap_or(0);
         assert!(before <= epoch, "{topic}-{} offset {}: epoch {epoch} after {before}", r.partition, r.offset);
-        assert!(seen.insert((epoch, r.key.clone())), "{topic}-{} offset {}: key twice in epoch {epoch}", r.partition, r.offset);
+        assert!(
+            seen.insert((epoch, r.key.clone())),
+            "{topic}-{} offset {}: key twice in epoch {epoch}",
+            r.partition,
+            r.offset
+        );
         epochs.insert(epoch);
     }
     epochs.len()
@@ -95,7 +111,8 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &BTreeMap<i64, T>, want
     }
     let missing: Vec<_> = want.iter().filter(|(k, _)| !got.contains_key(k)).take(5).collect();
     let extra: Vec<_> = got.iter().filter(|(k, _)| !want.contains_key(k)).take(5).collect();
-    let wrong: Vec<_> = want.iter().filter_map(|(k, v)| got.get(k).filter(|g| *g != v).map(|g| (k, g, v))).take(5).collect();
+    let wrong: Vec<_> =
+        want.iter().filter_map(|(k, v)| got.get(k).filter(|g| *g != v).map(|g| (k, g, v))).take(5).collect();
     panic!(
         "{what}: {} rows, the truth has {}; missing {missing:?}; too many {extra:?}; (key, got, want) {wrong:?}",
         got.len(),
@@ -110,17 +127,30 @@ pub async fn check(client: &Client, bootstrap: &str, orders: &Orders, deadline: 
     check_by_customer(client, bootstrap, orders, &ends, deadline).await;
 }
 
-pub async fn check_big(client: &Client, bootstrap: &str, orders: &Orders, ends: &BTreeMap<i32, i64>, deadline: std::time::Duration) {
+pub async fn check_big(
+    client: &Client,
+    bootstrap: &str,
+    orders: &Orders,
+    ends: &BTreeMap<i32, i64>,
+    deadline: std::time::Duration,
+) {
     client.wait_caught_up("big", ends, deadline).await;
     let want: Big = orders.big();
-    let got: Big = view(client, "SELECT order_id, customer_id, amount, status FROM big", "order_id", |c| big_of(c)).await;
+    let got: Big =
+        view(client, "SELECT order_id, customer_id, amount, status FROM big", "order_id", |c| big_of(c)).await;
     same("view big", &got, &want);
     let records = topic::read_committed(bootstrap, "big");
     epochs_once_in_order("big", &records);
     same("topic big", &fold(&records, "order_id", |c| big_of(c)), &want);
 }
 
-pub async fn check_by_customer(client: &Client, bootstrap: &str, orders: &Orders, ends: &BTreeMap<i32, i64>, deadline: std::time::Duration) {
+pub async fn check_by_customer(
+    client: &Client,
+    bootstrap: &str,
+    orders: &Orders,
+    ends: &BTreeMap<i32, i64>,
+    deadline: std::time::Duration,
+) {
     client.wait_caught_up("by_customer", ends, deadline).await;
     let want: ByCustomer = orders.by_customer();
     let got: ByCustomer = view(client, "SELECT * FROM by_customer", "customer_id", |c| by_customer_of(c)).await;

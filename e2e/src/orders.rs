@@ -99,7 +99,10 @@ impl Orders {
 
     /// Truth of `SELECT order_id, customer_id, amount, status FROM orders WHERE amount > 500`.
     pub fn big(&self) -> BTreeMap<i64, (i64, i64, String)> {
-        self.live().filter(|(_, o)| o.cents > 50_000).map(|(id, o)| (id, (o.customer_id, o.cents, o.status.to_owned()))).collect()
+        self.live()
+            .filter(|(_, o)| o.cents > 50_000)
+            .map(|(id, o)| (id, (o.customer_id, o.cents, o.status.to_owned())))
+            .collect()
     }
 
     /// Truth of `SELECT customer_id, sum(amount), count(*), min(amount), max(amount) FROM orders GROUP BY customer_id`.

@@ -23,7 +23,9 @@ pub fn binary() -> &'static Path {
         let exe = std::env::current_exe().expect("a test has a path");
         let profile = exe.parent().and_then(Path::parent).expect("tests lie in target/<profile>/deps").to_path_buf();
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "-p", "millstream-server", "--bin", "millstream"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        cargo
+            .args(["build", "--quiet", "-p", "millstream-server", "--bin", "millstream"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
         if profile.ends_with("release") {
             cargo.arg("--release");
         }
@@ -93,7 +95,13 @@ impl Sandbox {
         );
         let config = dir.path().join("millstream.yaml");
         std::fs::write(&config, yaml).expect("the sandbox is writable");
-        Sandbox { dir, config, child: Mutex::new(None), client: Mutex::new(None), expected_logs: Mutex::new(Vec::new()) }
+        Sandbox {
+            dir,
+            config,
+            child: Mutex::new(None),
+            client: Mutex::new(None),
+            expected_logs: Mutex::new(Vec::new()),
+        }
     }
 
     pub fn dir(&self) -> &Path {
@@ -122,7 +130,11 @@ impl Sandbox {
 
     /// Starts the process and waits only for its addresses.
     pub fn launch(&self) -> Client {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).expect("the sandbox is writable");
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .expect("the sandbox is writable");
         let mut child = Command::new(binary())
             .args(["serve", "--config"])
             .arg(&self.config)
@@ -133,7 +145,8 @@ impl Sandbox {
             .expect("the millstream binary starts");
         let stdout = child.stdout.take().expect("stdout is piped");
         *self.child.lock().expect("no test thread panicked here") = Some(child);
-        let line = first_line(stdout, log, Duration::from_secs(60)).unwrap_or_else(|| panic!("no ready line; log:\n{}", self.log_tail(40)));
+        let line = first_line(stdout, log, Duration::from_secs(60))
+            .unwrap_or_else(|| panic!("no ready line; log:\n{}", self.log_tail(40)));
         let field = |name: &str| {
             let at = line.find(name).unwrap_or_else(|| panic!("no {name} in {line:?}"));
             line[at + name.len()..].split_whitespace().next().expect("a value follows").to_owned()
@@ -221,7 +234,12 @@ impl Sandbox {
     /// If the log has WARN or ERROR lines that the scenario did not announce.
     pub fn assert_clean_log(&self) {
         let lines = self.unexpected_logs();
-        assert!(lines.is_empty(), "{} unexpected log lines, first ones:\n{}", lines.len(), lines[..lines.len().min(20)].join("\n"));
+        assert!(
+            lines.is_empty(),
+            "{} unexpected log lines, first ones:\n{}",
+            lines.len(),
+            lines[..lines.len().min(20)].join("\n")
+        );
     }
 }
 

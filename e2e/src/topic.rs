@@ -111,7 +111,9 @@ impl Feed {
             }
             match self.producer.send(record) {
                 Ok(()) => return,
-                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => std::thread::sleep(Duration::from_millis(5)),
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
+                    std::thread::sleep(Duration::from_millis(5))
+                }
                 Err((e, _)) => panic!("produce to {topic}-{partition}: {e}"),
             }
         }
@@ -174,7 +176,9 @@ pub fn read_committed(bootstrap: &str, topic: &str) -> Vec<Record> {
             None => {}
             Some(Ok(m)) => {
                 let epoch = m.headers().and_then(|h| {
-                    h.iter().find(|h| h.key == "millstream-epoch").and_then(|h| std::str::from_utf8(h.value?).ok()?.parse().ok())
+                    h.iter()
+                        .find(|h| h.key == "millstream-epoch")
+                        .and_then(|h| std::str::from_utf8(h.value?).ok()?.parse().ok())
                 });
                 records.push(Record {
                     partition: m.partition(),

@@ -84,5 +84,9 @@ async fn garbage_among_good_records_is_counted_exactly() {
         .sum::<f64>() as u64;
     assert_eq!(rejected, bad, "rejected records");
     let errors = client.get("/v1/tables/mixed/errors").await.expect("errors are listed").to_string();
-    assert!(errors.contains("offset") && errors.contains("malformed"), "the last errors have coordinates: {}", &errors[..errors.len().min(500)]);
+    assert!(
+        errors.contains("offset") && errors.contains("malformed"),
+        "the last errors have coordinates: {}",
+        &errors[..errors.len().min(500)]
+    );
 }

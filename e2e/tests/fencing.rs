@@ -12,7 +12,10 @@ use millstream_e2e::{
 };
 
 fn signal(pid: u32, name: &str) {
-    let sent = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().expect("kill is there");
+    let sent = std::process::Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()
+        .expect("kill is there");
     assert!(sent.success());
 }
 

@@ -100,7 +100,11 @@ async fn five_broker_restarts() {
     for i in 0..5 {
         tokio::time::sleep(Duration::from_millis(rng.random_range(500..4000))).await;
         broker = tokio::task::spawn_blocking(move || {
-            if i % 2 == 0 { broker.stop() } else { broker.kill() }
+            if i % 2 == 0 {
+                broker.stop()
+            } else {
+                broker.kill()
+            }
             broker.restart();
             broker
         })

@@ -13,7 +13,12 @@ use millstream_e2e::{
 /// Apache Kafka's own console consumer: key, tab, value; `null` = tombstone.
 fn java_read(bootstrap: &str, topic: &str, records: usize) -> Vec<(String, Option<String>)> {
     let out = Command::new("java")
-        .args(["-Xmx256m", "-cp", &format!("{}/*", kafka_jars().display()), "org.apache.kafka.tools.consumer.ConsoleConsumer"])
+        .args([
+            "-Xmx256m",
+            "-cp",
+            &format!("{}/*", kafka_jars().display()),
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        ])
         .args(["--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"])
         .args(["--isolation-level", "read_committed", "--timeout-ms", "15000", "--max-messages", &records.to_string()])
         .args(["--formatter-property", "print.key=true"])

@@ -28,7 +28,8 @@ async fn expect_rows(client: &Client, b: &str, name: &str, want: &[(i64, i64)]) 
     let ends: BTreeMap<i32, i64> = topic::ends(b, name);
     client.wait_caught_up(&format!("{name}_v"), &ends, Duration::from_secs(60)).await;
     let rows = client.rows(&format!("SELECT id, v FROM {name}_v ORDER BY id")).await;
-    let got: Vec<(i64, i64)> = rows.rows.iter().map(|r| (r[0].as_i64().expect("id"), r[1].as_i64().expect("v"))).collect();
+    let got: Vec<(i64, i64)> =
+        rows.rows.iter().map(|r| (r[0].as_i64().expect("id"), r[1].as_i64().expect("v"))).collect();
     assert_eq!(got, want, "{name}");
 }
 
@@ -58,14 +59,19 @@ async fn odd_topic_tails_finish_or_report_the_loss() {
     let hundred: Vec<(i64, i64)> = (0..100).map(|i| (i, i)).collect();
 
     // Compacted: the tail of the partition and its first offsets are gone.
-    topic::create(&b, "compacted", 1, &[
-        ("cleanup.policy", "compact"),
-        ("segment.ms", "100"),
-        ("min.cleanable.dirty.ratio", "0.001"),
-        ("min.compaction.lag.ms", "0"),
-        ("max.compaction.lag.ms", "200"),
-        ("delete.retention.ms", "600000"),
-    ])
+    topic::create(
+        &b,
+        "compacted",
+        1,
+        &[
+            ("cleanup.policy", "compact"),
+            ("segment.ms", "100"),
+            ("min.cleanable.dirty.ratio", "0.001"),
+            ("min.compaction.lag.ms", "0"),
+            ("max.compaction.lag.ms", "200"),
+            ("delete.retention.ms", "600000"),
+        ],
+    )
     .await;
     let plain = Feed::new(&b);
     for round in 0..20 {
@@ -79,7 +85,9 @@ async fn odd_topic_tails_finish_or_report_the_loss() {
     eventually(Duration::from_secs(90), "the broker has compacted the topic", || {
         let b = b.clone();
         async move {
-            let n = tokio::task::spawn_blocking(move || topic::read_committed(&b, "compacted").len()).await.expect("no panic");
+            let n = tokio::task::spawn_blocking(move || topic::read_committed(&b, "compacted").len())
+                .await
+                .expect("no panic");
             if n < 500 { Ok(()) } else { Err(n) }
         }
     })
@@ -154,8 +162,14 @@ async fn retention_that_passes_the_position_is_reported_or_skipped_as_configured
     })
     .await;
     let regions = client.get("/v1/tables/lenient/regions").await.expect("regions are listed").to_string();
-    assert!(regions.contains("10") && regions.contains("30") && regions.contains("gap"), "the gap [10, 30) is named: {regions}");
+    assert!(
+        regions.contains("10") && regions.contains("30") && regions.contains("gap"),
+        "the gap [10, 30) is named: {regions}"
+    );
     let regions = client.get("/v1/tables/strict/regions").await.expect("regions are listed").to_string();
-    assert!(regions.contains("quarantined") && regions.contains("[10, 30)"), "strict is quarantined and names the range: {regions}");
+    assert!(
+        regions.contains("quarantined") && regions.contains("[10, 30)"),
+        "strict is quarantined and names the range: {regions}"
+    );
     assert_eq!(client.number("SELECT count(*) FROM strict").await, 10, "what was flushed stays readable");
 }

@@ -20,5 +20,5 @@ mod state;
 pub use error::ApiError;
 pub use health::{Health, Phase};
 pub use metrics::AdminMetrics;
-pub use serve::{Listening, serve};
+pub use serve::{bind, serve};
 pub use state::{AdminConfig, AdminDeps, AdminState, NodeInfo};

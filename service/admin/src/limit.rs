@@ -27,7 +27,16 @@ pub(crate) async fn limit(State(state): State<AdminState>, request: Request, nex
     response
 }
 
+/// What tells about the node itself is answered at any time; everything else would show half of it.
+fn open_early(path: &str) -> bool {
+    matches!(path, "/v1/info" | "/v1/openapi.json")
+}
+
 async fn limited(state: &AdminState, request: Request, next: Next) -> Response {
+    let health = state.health.body();
+    if !health.ready && !open_early(request.uri().path()) {
+        return ApiError::new(ErrorKind::Unavailable, "NOT_READY", health.summary).into_response();
+    }
     let Ok(_permit) = state.permits.try_acquire() else {
         let limit = state.config.max_requests;
         return ApiError::new(ErrorKind::Exhausted, "TOO_MANY_REQUESTS", format!("{limit} requests are at work"))

@@ -10,7 +10,7 @@ use millstream_types::{Epoch, JobId, RegionId, Seq, TableId, TableSchema};
 
 use crate::{
     error::ApiError,
-    model::{job::JobInfo, object::BadRecordInfo},
+    model::{job::JobInfo, object::ErrorsInfo},
 };
 
 /// What one statement gave.
@@ -69,8 +69,8 @@ pub trait SqlPort: Send + Sync + Debug {
     async fn validate(&self, text: &str) -> Result<Vec<String>, ApiError>;
     /// All objects, by kind and name.
     fn objects(&self) -> Vec<CatalogObject>;
-    /// The newest rejected records of a table, newest last.
-    fn bad_records(&self, table: TableId) -> Vec<BadRecordInfo>;
+    /// What was rejected of a table's topic.
+    fn bad_records(&self, table: &CatalogObject) -> ErrorsInfo;
 }
 
 /// Jobs of views and sinks.

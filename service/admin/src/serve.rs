@@ -6,28 +6,24 @@ use axum::Router;
 use millstream_types::runtime::Tasks;
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// A bound port and the task that serves it.
-#[derive(Debug)]
-pub struct Listening {
-    pub address: SocketAddr,
-    /// Ends when `stop` has come and the requests at work are answered.
-    pub task: JoinHandle<Option<()>>,
+/// Binds a port; a port in use fails the start before anything else happens.
+pub async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
-/// Binds now, so that a port in use fails the start, then serves until `stop`.
-pub async fn serve(
+/// Serves until `stop`; the task ends when the requests at work are answered.
+pub fn serve(
     name: &'static str,
-    address: SocketAddr,
+    listener: TcpListener,
     router: Router,
     tasks: &Tasks,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<Listening> {
-    let listener = TcpListener::bind(address).await?;
-    let address = listener.local_addr()?;
-    let task = tasks.io(name, async move {
+) -> JoinHandle<Option<()>> {
+    tasks.io(name, async move {
         if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop).await {
-            tracing::error!(%address, %error, "listener failed");
+            tracing::error!(listener = name, %error, "listener failed");
         }
-    });
-    Ok(Listening { address, task })
+    })
 }

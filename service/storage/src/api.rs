@@ -198,6 +198,11 @@ pub trait Region: Send + Sync + Debug {
     /// Makes the rows of a committed checkpoint readable, all in one step. Idempotent: entries below `applied` are skipped. Waits at a stall, is never rejected.
     async fn apply(&self, entries: Vec<AppliedEntry>) -> Result<(), StorageError>;
 
+    /// Holds back pruning of the WAL for a checkpoint that is being committed. `wal::EpochBatch` calls it; a twin without a WAL needs nothing.
+    fn hold_wal(&self, _job: JobId, _epoch: Epoch) {}
+    /// All rows of the checkpoint, whose WAL records end at `end`, are applied.
+    fn release_wal(&self, _job: JobId, _epoch: Epoch, _end: Seq) {}
+
     /// Client rows into a shared-WAL table (INSERT, DELETE). Returns the sequence of the first and the end of the last entry when the rows are committed and readable.
     /// `Unknown` carries the write id to ask with again.
     async fn write(&self, rows: RecordBatch, ops: Vec<Op>, write_id: u128) -> Result<(Seq, Seq), StorageError>;

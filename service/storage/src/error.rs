@@ -26,6 +26,8 @@ pub enum StorageError {
     AppendUnknown { region: RegionId, write_id: u128, what: String },
     #[error("region {region}: append failed, nothing was written")]
     AppendFailed { region: RegionId, #[source] source: Option<LogError> },
+    #[error("region {region} could not be opened: {what}")]
+    OpenFailed { region: RegionId, what: String },
     #[error("object store: {op} {path}")]
     Bucket { op: &'static str, path: String, kind: ErrorKind, #[source] source: object_store::Error },
     #[error("{path}: {what}")]
@@ -66,7 +68,7 @@ impl Classified for StorageError {
             StorageError::WriteBufferFull { .. } => ErrorKind::Exhausted,
             StorageError::Invalid { .. } | StorageError::InvalidOption { .. } => ErrorKind::Invalid,
             StorageError::AppendUnknown { .. } => ErrorKind::Unknown,
-            StorageError::AppendFailed { .. } | StorageError::Stopped { .. } => ErrorKind::Unavailable,
+            StorageError::AppendFailed { .. } | StorageError::OpenFailed { .. } | StorageError::Stopped { .. } => ErrorKind::Unavailable,
             StorageError::Bucket { kind, .. } => *kind,
             StorageError::Corrupt { .. } => ErrorKind::Corrupt,
             StorageError::Log(e) => e.kind(),

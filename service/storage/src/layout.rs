@@ -77,7 +77,10 @@ impl Layout {
         if self.is_keyed() {
             return Ok(Key::from(self.keys(&stored.slice(row, 1))?.get(0)));
         }
-        Ok(Key::append(sequences(stored, self.width())[row], stored.column(self.width() + 1).as_primitive::<UInt32Type>().value(row)))
+        Ok(Key::append(
+            sequences(stored, self.width())[row],
+            stored.column(self.width() + 1).as_primitive::<UInt32Type>().value(row),
+        ))
     }
 }
 
@@ -119,5 +122,8 @@ impl Keys {
 
 /// Bytes a batch holds, counting each shared buffer by the slice in use.
 pub fn batch_bytes(rows: &RecordBatch) -> usize {
-    rows.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size())).sum()
+    rows.columns()
+        .iter()
+        .map(|c| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size()))
+        .sum()
 }

@@ -8,16 +8,29 @@
 
 pub mod api;
 pub mod compaction;
+pub mod config;
+mod context;
+pub mod engine;
 pub mod error;
+mod gc;
 pub mod layout;
+pub mod listener;
 pub mod manifest;
 pub mod memtable;
+mod metrics;
 pub mod object_store;
 pub mod read;
 pub mod region;
+mod request;
 pub mod sst;
+pub mod wal;
+mod worker;
 
 pub use api::{
-    Estimate, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream, Storage, WalBinding,
+    Estimate, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream, Storage,
+    WalBinding,
 };
+pub use config::StorageConfig;
+pub use context::StorageDeps;
+pub use engine::Engine;
 pub use error::StorageError;

@@ -88,6 +88,15 @@ impl ObjectInfo {
     }
 }
 
+/// What was rejected of a table's topic since the process started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorsInfo {
+    pub total: u64,
+    pub by_reason: BTreeMap<String, u64>,
+    /// The newest ones, newest first.
+    pub records: Vec<BadRecordInfo>,
+}
+
 /// A record that no row was made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BadRecordInfo {

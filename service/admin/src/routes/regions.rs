@@ -12,7 +12,7 @@ use millstream_storage::{Region, api::RegionStatus};
 use crate::{
     error::{ApiError, ErrorBody},
     model::{
-        object::BadRecordInfo,
+        object::ErrorsInfo,
         region::{FileInfo, RegionInfo, WalInfo},
     },
     ports::ObjectKind,
@@ -90,15 +90,15 @@ pub(crate) async fn wal(
     Ok(Json(state.statuses(ObjectKind::Table, &name)?.iter().map(WalInfo::from).collect()))
 }
 
-/// The newest records that no row was made of, oldest first. Held in memory: empty after a restart.
+/// Records that no row was made of: how many, why, and the newest ones with their coordinates. Held in memory: empty after a restart.
 #[utoipa::path(get, path = "/v1/tables/{table}/errors", tag = "tables", params(("table" = String, Path)),
-    responses((status = 200, body = Vec<BadRecordInfo>), (status = 404, body = ErrorBody)))]
+    responses((status = 200, body = ErrorsInfo), (status = 404, body = ErrorBody)))]
 pub(crate) async fn errors(
     State(state): State<AdminState>,
     Path(name): Path<String>,
-) -> Result<Json<Vec<BadRecordInfo>>, ApiError> {
+) -> Result<Json<ErrorsInfo>, ApiError> {
     let object = state.object(ObjectKind::Table, &name)?;
-    Ok(Json(object.table.map(|t| state.deps.sql.bad_records(t)).unwrap_or_default()))
+    Ok(Json(state.deps.sql.bad_records(&object)))
 }
 
 /// Answers when everything applied now is in files.

@@ -5,5 +5,6 @@ mod picker;
 mod rewrite;
 
 pub use keep::KeepRule;
+pub(crate) use keep::Keeper;
 pub use picker::{PickOptions, Plan, pick, pick_all};
 pub use rewrite::rewrite;

@@ -84,7 +84,14 @@ impl Edit {
     /// A flush or, without files, a position edit.
     pub fn flush(from: Seq, flushed: Seq, add: Vec<FileEntry>) -> Self {
         let reason = if add.is_empty() { EditReason::Position } else { EditReason::Flush };
-        Self { reason, range: Some(FlushRange { from, flushed }), add, remove: Vec::new(), history_from: None, applied_at: None }
+        Self {
+            reason,
+            range: Some(FlushRange { from, flushed }),
+            add,
+            remove: Vec::new(),
+            history_from: None,
+            applied_at: None,
+        }
     }
 
     pub fn compact(remove: Vec<String>, add: Vec<FileEntry>) -> Self {
@@ -109,14 +116,27 @@ pub struct Gap {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Action {
     /// Version 0 and nowhere else.
-    Create { region: RegionId, schema: TableSchema, wal: WalBinding, start: Seq },
-    Claim { leader_epoch: LeaderEpoch, replica: String },
+    Create {
+        region: RegionId,
+        schema: TableSchema,
+        wal: WalBinding,
+        start: Seq,
+    },
+    Claim {
+        leader_epoch: LeaderEpoch,
+        replica: String,
+    },
     Edit(Edit),
     /// Records at or after `at` use `schema`; `at` is the flushed sequence.
-    Change { schema: TableSchema, at: Seq },
+    Change {
+        schema: TableSchema,
+        at: Seq,
+    },
     Gap(Gap),
     /// Removed files that are deleted from the bucket.
-    Purged { files: Vec<String> },
+    Purged {
+        files: Vec<String>,
+    },
 }
 
 /// Key pairs as hex text, which people can read in a manifest.

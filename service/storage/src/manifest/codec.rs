@@ -23,16 +23,24 @@ struct Envelope<'a> {
 /// Encodes a document.
 pub fn seal<T: Serialize>(body: &T) -> Result<Bytes, StorageError> {
     let raw = serde_json::value::to_raw_value(body).map_err(|e| StorageError::internal("encode document", e))?;
-    let envelope = Envelope { format: FORMAT, crc32c: format!("{:08x}", crc32c::crc32c(raw.get().as_bytes())), body: &raw };
+    let envelope =
+        Envelope { format: FORMAT, crc32c: format!("{:08x}", crc32c::crc32c(raw.get().as_bytes())), body: &raw };
     Ok(serde_json::to_vec(&envelope).map_err(|e| StorageError::internal("encode document", e))?.into())
 }
 
 /// Checks and decodes a document; `path` is for the error.
 pub fn unseal<T: DeserializeOwned>(path: &str, bytes: &[u8]) -> Result<T, StorageError> {
-    let corrupt = |what: &str, e: serde_json::Error| StorageError::Corrupt { path: path.to_owned(), what: what.to_owned(), source: Some(e.into()) };
+    let corrupt = |what: &str, e: serde_json::Error| StorageError::Corrupt {
+        path: path.to_owned(),
+        what: what.to_owned(),
+        source: Some(e.into()),
+    };
     let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(|e| corrupt("no sealed document", e))?;
     if envelope.format != FORMAT {
-        return Err(StorageError::corrupt(path, format!("format {} is not {FORMAT}: written by a newer release", envelope.format)));
+        return Err(StorageError::corrupt(
+            path,
+            format!("format {} is not {FORMAT}: written by a newer release", envelope.format),
+        ));
     }
     let crc = format!("{:08x}", crc32c::crc32c(envelope.body.get().as_bytes()));
     if crc != envelope.crc32c {

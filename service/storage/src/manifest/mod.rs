@@ -8,5 +8,6 @@ mod state;
 mod store;
 
 pub use action::{Action, Edit, EditReason, FileEntry, FlushRange, Gap};
-pub use state::{Removed, State};
+pub(crate) use action::{hex, unhex};
+pub use state::{ManifestVersion, Refused, Removed, State};
 pub use store::{Store, StoreContext};

@@ -36,7 +36,13 @@ impl Run {
     /// Stores rows in motion. `seqs[i]` is the sequence of row i; rows of one sequence stand together in order of arrival, and of one key and one
     /// sequence the last row wins, so an update pair becomes one put. `first_ord` is the ord of the first row (append regions), for a sequence that
     /// goes on from an earlier call. Sorts: call it on the compute runtime.
-    pub fn build(layout: &Layout, rows: &RecordBatch, ops: &[Op], seqs: &[i64], first_ord: u32) -> Result<Run, StorageError> {
+    pub fn build(
+        layout: &Layout,
+        rows: &RecordBatch,
+        ops: &[Op],
+        seqs: &[i64],
+        first_ord: u32,
+    ) -> Result<Run, StorageError> {
         if rows.num_columns() != layout.width() || rows.num_rows() != ops.len() || ops.len() != seqs.len() {
             return Err(StorageError::Internal {
                 what: format!(
@@ -50,12 +56,21 @@ impl Run {
                 source: None,
             });
         }
-        if layout.is_keyed() { Self::build_keyed(layout, rows, ops, seqs) } else { Self::build_append(layout, rows, ops, seqs, first_ord) }
+        if layout.is_keyed() {
+            Self::build_keyed(layout, rows, ops, seqs)
+        } else {
+            Self::build_append(layout, rows, ops, seqs, first_ord)
+        }
     }
 
     fn build_keyed(layout: &Layout, rows: &RecordBatch, ops: &[Op], seqs: &[i64]) -> Result<Run, StorageError> {
         let keys = layout.keys(rows)?;
-        let stored = store(layout, rows, Arc::new(ops.iter().map(|op| if op.is_insert() { PUT } else { DELETE }).collect::<Int8Array>()), seqs)?;
+        let stored = store(
+            layout,
+            rows,
+            Arc::new(ops.iter().map(|op| if op.is_insert() { PUT } else { DELETE }).collect::<Int8Array>()),
+            seqs,
+        )?;
         let ordered = (1..seqs.len()).all(|i| keys.get(i - 1) < keys.get(i));
         if ordered {
             return Self::from_sorted(layout, stored, Some(keys));
@@ -70,7 +85,9 @@ impl Run {
         });
         let mut kept: Vec<u32> = Vec::with_capacity(order.len());
         for (_, i) in order {
-            let twice = kept.last().is_some_and(|p| seqs[*p as usize] == seqs[i as usize] && keys.get(*p as usize) == keys.get(i as usize));
+            let twice = kept.last().is_some_and(|p| {
+                seqs[*p as usize] == seqs[i as usize] && keys.get(*p as usize) == keys.get(i as usize)
+            });
             if !twice {
                 kept.push(i);
             }
@@ -79,9 +96,18 @@ impl Run {
         Self::from_sorted(layout, sorted, None)
     }
 
-    fn build_append(layout: &Layout, rows: &RecordBatch, ops: &[Op], seqs: &[i64], first_ord: u32) -> Result<Run, StorageError> {
+    fn build_append(
+        layout: &Layout,
+        rows: &RecordBatch,
+        ops: &[Op],
+        seqs: &[i64],
+        first_ord: u32,
+    ) -> Result<Run, StorageError> {
         if let Some(at) = ops.iter().position(|op| !op.is_insert()) {
-            return Err(StorageError::Internal { what: format!("a delete of sequence {} for an append region", seqs[at]), source: None });
+            return Err(StorageError::Internal {
+                what: format!("a delete of sequence {} for an append region", seqs[at]),
+                source: None,
+            });
         }
         let mut next = first_ord;
         let ords: UInt32Array = (0..seqs.len())
@@ -114,8 +140,11 @@ impl Run {
         let seqs = sequences(&rows, layout.width());
         let from = seqs.iter().min().copied().unwrap_or_default();
         let end = seqs.iter().max().map_or(0, |m| m + 1);
-        let deletes =
-            if layout.is_keyed() { ops(&rows, layout.width() + 1).iter().filter(|op| **op == DELETE).count() } else { 0 };
+        let deletes = if layout.is_keyed() {
+            ops(&rows, layout.width() + 1).iter().filter(|op| **op == DELETE).count()
+        } else {
+            0
+        };
         let plain = deletes == 0 && (1..keys.len()).all(|i| keys.get(i - 1) != keys.get(i));
         let bytes = batch_bytes(&rows) + keys.size_bytes();
         Ok(Run { from: Seq(from), end: Seq(end), bytes, deletes, plain, keys, rows })

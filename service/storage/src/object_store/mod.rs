@@ -1,17 +1,19 @@
 //! The bucket: one [`ObjectStore`] under a prefix, with retries, errors that name operation and path, and the two ways to write an object.
 //!
-//! `put_if_absent` decides things (manifest, catalog, pins) and never hides an unknown outcome; `versioned` builds the contiguous log on it. `upload`
+//! `put_if_absent` decides things (manifest, catalog, pins) and never hides an unknown outcome; `versioned` builds the contiguous log on it. `Upload`
 //! writes files whose names are never used twice, so it may repeat itself.
 
 pub mod paths;
 mod probe;
 mod retrying;
+mod upload;
 mod versioned;
 
 use std::{ops::Range, sync::Arc};
 
 use ::object_store::{
-    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, memory::InMemory, path::Path, prefix::PrefixStore,
+    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, memory::InMemory,
+    path::Path, prefix::PrefixStore,
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -19,6 +21,7 @@ use millstream_types::{Classified, ErrorKind};
 
 pub use probe::probe;
 pub use retrying::RetryPolicy;
+pub use upload::Upload;
 pub use versioned::{Slot, VersionedLog};
 
 use crate::StorageError;
@@ -53,15 +56,19 @@ impl Bucket {
 
     /// `file:///dir`, `memory:///`, `s3://bucket/prefix`, `gs://..`, `az://..`. `options` are object_store's keys for the scheme (`aws_endpoint`, ..).
     pub fn open(url: &str, options: &[(String, String)]) -> Result<Arc<Self>, StorageError> {
-        let invalid = |e: &dyn std::fmt::Display| StorageError::InvalidOption { what: format!("object_store.url {url}: {e}") };
+        let invalid =
+            |e: &dyn std::fmt::Display| StorageError::InvalidOption { what: format!("object_store.url {url}: {e}") };
         let parsed = url::Url::parse(url).map_err(|e| invalid(&e))?;
         if parsed.scheme() == "file" {
             let dir = parsed.to_file_path().map_err(|()| invalid(&"not an absolute path"))?;
             std::fs::create_dir_all(&dir).map_err(|e| invalid(&e))?;
-            let store = ::object_store::local::LocalFileSystem::new_with_prefix(&dir).map_err(|e| invalid(&e))?.with_automatic_cleanup(true);
+            let store = ::object_store::local::LocalFileSystem::new_with_prefix(&dir)
+                .map_err(|e| invalid(&e))?
+                .with_automatic_cleanup(true);
             return Ok(Self::new(Arc::new(store), url, RetryPolicy::default()));
         }
-        let (store, prefix) = ::object_store::parse_url_opts(&parsed, options.iter().map(|(k, v)| (k, v))).map_err(|e| invalid(&e))?;
+        let (store, prefix) =
+            ::object_store::parse_url_opts(&parsed, options.iter().map(|(k, v)| (k, v))).map_err(|e| invalid(&e))?;
         let store: Arc<dyn ObjectStore> =
             if prefix.as_ref().is_empty() { Arc::from(store) } else { Arc::new(PrefixStore::new(store, prefix)) };
         Ok(Self::new(store, url, RetryPolicy::default()))
@@ -113,7 +120,9 @@ impl Bucket {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         match self.store.put_opts(&Path::from(path), PutPayload::from_bytes(bytes), options).await {
             Ok(_) => Ok(Put::Won),
-            Err(::object_store::Error::AlreadyExists { .. } | ::object_store::Error::Precondition { .. }) => Ok(Put::Exists),
+            Err(::object_store::Error::AlreadyExists { .. } | ::object_store::Error::Precondition { .. }) => {
+                Ok(Put::Exists)
+            }
             Err(e) => {
                 let kind = match retrying::kind_of(&e) {
                     // The request may have had its effect before the answer was lost.
@@ -131,33 +140,6 @@ impl Bucket {
         self.retry.run("put", path, || async { self.store.put(&at, bytes.clone().into()).await.map(|_| ()) }).await
     }
 
-    /// Writes a new object under a name that nobody else uses.
-    pub async fn upload(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
-        if bytes.len() <= PART_BYTES {
-            return self.put(path, bytes).await;
-        }
-        let at = Path::from(path);
-        self.retry
-            .run("upload", path, || async {
-                let mut upload = self.store.put_multipart(&at).await?;
-                let parts = async {
-                    let mut from = 0;
-                    while from < bytes.len() {
-                        let to = (from + PART_BYTES).min(bytes.len());
-                        upload.put_part(bytes.slice(from..to).into()).await?;
-                        from = to;
-                    }
-                    upload.complete().await.map(|_| ())
-                };
-                let done = parts.await;
-                if done.is_err() && let Err(e) = upload.abort().await {
-                    tracing::debug!(path, error = %e, "abort of a failed upload failed, its parts stay until the bucket's own clean-up");
-                }
-                done
-            })
-            .await
-    }
-
     /// Deletes an object; absent is Ok.
     pub async fn delete(&self, path: &str) -> Result<(), StorageError> {
         let at = Path::from(path);
@@ -173,13 +155,16 @@ impl Bucket {
     /// Objects directly or deeper in a folder whose path is above `offset`.
     pub async fn list_after(&self, folder: &str, offset: &str) -> Result<Vec<ObjectMeta>, StorageError> {
         let (at, from) = (Path::from(folder), Path::from(offset));
-        self.retry.run("list", folder, || async { self.store.list_with_offset(Some(&at), &from).try_collect().await }).await
+        self.retry
+            .run("list", folder, || async { self.store.list_with_offset(Some(&at), &from).try_collect().await })
+            .await
     }
 
     /// Names of the folders and objects directly in a folder.
     pub async fn list_children(&self, folder: &str) -> Result<Vec<String>, StorageError> {
         let at = Path::from(folder);
-        let found = self.retry.run("list", folder, || async { self.store.list_with_delimiter(Some(&at)).await }).await?;
+        let found =
+            self.retry.run("list", folder, || async { self.store.list_with_delimiter(Some(&at)).await }).await?;
         let folders = found.common_prefixes.iter().filter_map(|p| p.filename().map(str::to_owned));
         Ok(folders.chain(found.objects.iter().filter_map(|o| o.location.filename().map(str::to_owned))).collect())
     }

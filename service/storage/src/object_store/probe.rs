@@ -14,10 +14,12 @@ const WRITERS: usize = 4;
 /// Races a few puts on scratch keys and reads the winner back. Some stores answer 412 in a sequential test and still let two concurrent writers win,
 /// which would break R1; such a bucket is refused.
 pub async fn probe(bucket: &Arc<Bucket>) -> Result<(), StorageError> {
-    let refuse = |what: String| StorageError::InvalidOption { what: format!("object_store.url {}: {what}", bucket.name()) };
+    let refuse =
+        |what: String| StorageError::InvalidOption { what: format!("object_store.url {}: {what}", bucket.name()) };
     for _ in 0..RACES {
         let path = format!("probe/{:032x}", rand::random::<u128>());
-        let outcomes = join_all((0..WRITERS).map(|w| bucket.put_if_absent(&path, Bytes::from(format!("writer {w}"))))).await;
+        let outcomes =
+            join_all((0..WRITERS).map(|w| bucket.put_if_absent(&path, Bytes::from(format!("writer {w}"))))).await;
         let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
         let winners: Vec<usize> = (0..WRITERS).filter(|w| outcomes[*w] == Put::Won).collect();
         let kept = bucket.get(&path).await?;

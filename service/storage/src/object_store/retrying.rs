@@ -30,7 +30,12 @@ impl RetryPolicy {
         full.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
-    pub(super) async fn run<T, F>(&self, op: &'static str, path: &str, mut call: impl FnMut() -> F) -> Result<T, StorageError>
+    pub(super) async fn run<T, F>(
+        &self,
+        op: &'static str,
+        path: &str,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T, StorageError>
     where
         F: Future<Output = Result<T, Error>>,
     {

@@ -59,7 +59,12 @@ impl VersionedLog {
 
     async fn read_until_answered(&self, path: &str, attempt: &mut u32) -> Result<Option<Bytes>, StorageError> {
         loop {
-            tokio::time::sleep(if *attempt == 0 { std::time::Duration::ZERO } else { self.bucket.retry_policy().wait(*attempt) }).await;
+            tokio::time::sleep(if *attempt == 0 {
+                std::time::Duration::ZERO
+            } else {
+                self.bucket.retry_policy().wait(*attempt)
+            })
+            .await;
             *attempt += 1;
             match self.bucket.get(path).await {
                 Ok(found) => return Ok(found),

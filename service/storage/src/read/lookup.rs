@@ -1,11 +1,27 @@
 //! `lookup`: live rows by sorted key prefixes.
-use std::sync::Arc;
+//!
+//! Sources are asked from new to old. A whole key is done at its first hit, since sources are disjoint in sequence. A hit that is longer than what was
+//! asked says that this was a prefix: all sources are asked, and the newest version of each key wins in the end. In SSTs the keys of the footer lead to
+//! segments of 8,192 rows; only those are decoded, and kept for the next look-up.
 
-use millstream_types::{Key, Seq};
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{LookupRows, StorageError, region::version::Version, sst::SstReader};
+use arrow::array::RecordBatch;
+use futures::{StreamExt, TryStreamExt};
+use millstream_types::{Key, Pos, Seq};
 
-/// Rows as of `at` whose encoded key starts with one of `prefixes` (ascending, distinct), in key order.
+use super::block::{Block, Part, Projection, gather};
+use crate::{
+    LookupRows, StorageError,
+    manifest::FileEntry,
+    region::version::Version,
+    sst::{SstFile, SstReader, Window},
+};
+
+/// Row groups of one sorted run that are fetched at a time.
+const READS: usize = 16;
+
+/// Rows as of `at` whose encoded key starts with one of `prefixes` (ascending, distinct), in key order. Empty for append regions, whose rows have no key.
 pub async fn lookup(
     version: Arc<Version>,
     reader: Arc<SstReader>,
@@ -13,6 +29,179 @@ pub async fn lookup(
     at: Seq,
     columns: Option<Vec<usize>>,
 ) -> Result<LookupRows, StorageError> {
-    let _unused = (version, reader, prefixes, at, columns);
-    Err(StorageError::Stopped { what: "lookup" })
+    let projection = Projection::table(&version.layout, columns.as_deref())?;
+    let prefixes: Vec<&[u8]> = prefixes.iter().map(Key::as_bytes).collect();
+    find(&version, &reader, &prefixes, at, &projection).await
+}
+
+/// A version of a key.
+struct Hit {
+    which: u32,
+    block: Arc<Block>,
+    row: usize,
+}
+
+/// What is still looked for.
+struct Search<'a> {
+    prefixes: &'a [&'a [u8]],
+    done: Vec<bool>,
+    at: i64,
+    hits: Vec<Hit>,
+    /// Some prefix starts with another one.
+    nested: bool,
+}
+
+/// See [`lookup`].
+pub(super) async fn find(
+    version: &Version,
+    reader: &Arc<SstReader>,
+    prefixes: &[&[u8]],
+    at: Seq,
+    projection: &Arc<Projection>,
+) -> Result<LookupRows, StorageError> {
+    let nested = prefixes.windows(2).any(|w| w[1].starts_with(w[0]));
+    let mut search = Search { prefixes, done: vec![false; prefixes.len()], at: at.0, hits: Vec::new(), nested };
+    if version.layout.is_keyed() {
+        let window = Window { after: Pos::NotStarted, until: Pos::End, from: Seq(i64::MIN), to: at };
+        for run in version.runs.iter().rev().filter(|r| !r.is_empty() && window.sequences(r.from, r.end)) {
+            search.block(&Arc::new(Block::from_run(projection, run)?), 0..prefixes.len());
+        }
+        let runs: Vec<&[Arc<FileEntry>]> = version.files.chunk_by(|a, b| a.run == b.run).collect();
+        for run in runs.iter().rev().filter(|run| run.iter().any(|f| window.file(f))) {
+            if search.done.iter().all(|d| *d) {
+                break;
+            }
+            search.files(reader, projection, run, &window).await?;
+        }
+    }
+    search.finish(projection)
+}
+
+/// Whether keys in `[first, last]` can start with `prefix`.
+fn may_hold(prefix: &[u8], first: &[u8], last: &[u8]) -> bool {
+    prefix <= last && (first <= prefix || first.starts_with(prefix))
+}
+
+impl Search<'_> {
+    /// Looks for the asked prefixes in `which` in one block.
+    fn block(&mut self, block: &Arc<Block>, which: std::ops::Range<usize>) {
+        let mut at = 0;
+        for i in which {
+            if self.done[i] {
+                continue;
+            }
+            let prefix = self.prefixes[i];
+            at = block.gallop(at, |row| block.key(row) < prefix);
+            let mut row = at;
+            // Rows of one key come newest first: the first visible one is the version.
+            while row < block.len() && block.key(row).starts_with(prefix) {
+                let whole = block.key(row).len() == prefix.len();
+                if block.seqs[row] < self.at {
+                    self.hits.push(Hit { which: i as u32, block: block.clone(), row });
+                    self.done[i] = whole;
+                    if whole {
+                        break;
+                    }
+                    let key = block.key(row);
+                    row = block.gallop(row + 1, |r| block.key(r) == key);
+                } else {
+                    row += 1;
+                }
+            }
+            if at == block.len() {
+                break;
+            }
+        }
+    }
+
+    /// Looks in one sorted run of SSTs.
+    async fn files(
+        &mut self,
+        reader: &Arc<SstReader>,
+        projection: &Arc<Projection>,
+        files: &[Arc<FileEntry>],
+        window: &Window,
+    ) -> Result<(), StorageError> {
+        let mut reads: Vec<(Arc<SstFile>, usize, Vec<u32>)> = Vec::new();
+        for entry in files.iter().filter(|f| window.file(f)) {
+            let Some((first, last)) = &entry.key else { continue };
+            if !self.wanted(first.as_bytes(), last.as_bytes()) {
+                continue;
+            }
+            let file = reader.open(entry).await?;
+            for (group, segments) in self.segments(&file, window) {
+                reads.push((file.clone(), group, segments));
+            }
+        }
+        let fetched = futures::stream::iter(reads.into_iter().map(|(file, group, segments)| {
+            let (reader, projection) = (reader.clone(), projection.clone());
+            async move {
+                let batches = reader.segments(&file, &projection, group, &segments).await?;
+                Ok::<_, StorageError>((file.meta.groups[group].plain, batches))
+            }
+        }));
+        let mut fetched = fetched.buffered(READS);
+        while let Some((plain, batches)) = fetched.try_next().await? {
+            for rows in batches {
+                let block = Arc::new(Block::from_decoded(projection, rows, plain)?);
+                let range = self.range(block.key(0), block.last());
+                self.block(&block, range);
+            }
+        }
+        Ok(())
+    }
+
+    /// Prefixes that can have keys in `[first, last]`, and perhaps some before.
+    fn range(&self, first: &[u8], last: &[u8]) -> std::ops::Range<usize> {
+        let to = self.prefixes.partition_point(|p| *p <= last);
+        let from =
+            if self.nested { 0 } else { self.prefixes[..to].partition_point(|p| *p < first && !first.starts_with(p)) };
+        from..to
+    }
+
+    /// Whether some prefix that is not done can have keys in `[first, last]`.
+    fn wanted(&self, first: &[u8], last: &[u8]) -> bool {
+        self.range(first, last).any(|i| !self.done[i] && may_hold(self.prefixes[i], first, last))
+    }
+
+    /// The segments of a file that can hold what is looked for, by row group.
+    fn segments(&self, file: &SstFile, window: &Window) -> BTreeMap<usize, Vec<u32>> {
+        let groups = &file.meta.groups;
+        let mut found: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        for (prefix, _) in self.prefixes.iter().zip(&self.done).filter(|(_, done)| !**done) {
+            let start = groups.partition_point(|g| g.last.as_bytes() < *prefix);
+            for (i, group) in groups.iter().enumerate().skip(start) {
+                if !may_hold(prefix, group.first.as_bytes(), group.last.as_bytes()) {
+                    break;
+                }
+                if !window.sequences(group.from, group.end) {
+                    continue;
+                }
+                // The key may begin in the segment before the first one that starts at or above it.
+                let from = group.segments.partition_point(|first| first.as_bytes() < *prefix).saturating_sub(1);
+                let to = group
+                    .segments
+                    .partition_point(|first| first.as_bytes() <= *prefix || first.as_bytes().starts_with(prefix));
+                let segments = found.entry(i).or_default();
+                let next = segments.last().map_or(0, |s| s + 1);
+                segments.extend((from as u32).max(next)..to as u32);
+            }
+        }
+        found
+    }
+
+    /// The newest live version of each key found.
+    fn finish(mut self, projection: &Arc<Projection>) -> Result<LookupRows, StorageError> {
+        // Stable: of one key the hit of the newer source stays first.
+        self.hits.sort_by(|a, b| a.which.cmp(&b.which).then_with(|| a.block.key(a.row).cmp(b.block.key(b.row))));
+        self.hits.dedup_by(|b, a| a.which == b.which && a.block.key(a.row) == b.block.key(b.row));
+        self.hits.retain(|hit| !hit.block.is_delete(hit.row));
+        let which = self.hits.iter().map(|h| h.which).collect();
+        let parts: Vec<Part> = self.hits.into_iter().map(|h| Part { block: h.block, start: h.row, len: 1 }).collect();
+        let rows = match parts.is_empty() {
+            true => RecordBatch::new_empty(projection.output.clone()),
+            false => gather(projection, &parts)?,
+        };
+        Ok(LookupRows { rows, which })
+    }
 }

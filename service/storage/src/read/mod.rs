@@ -2,10 +2,15 @@
 //!
 //! None of them asks whether a sequence is still kept: the region handle, which knows the pins, does so before it calls.
 
+mod append;
+pub(crate) mod block;
+mod changes;
 mod estimate;
 mod lookup;
 pub(crate) mod merge;
+pub(crate) mod newest;
 mod scan;
+mod touched;
 
 pub use estimate::estimate;
 pub use lookup::lookup;

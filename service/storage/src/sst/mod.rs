@@ -1,23 +1,33 @@
 //! Sorted string tables: Parquet files that any reader can open, with what Millstream needs in the footer metadata.
 
+mod feed;
+mod file_types;
+mod lru;
 mod meta;
 mod reader;
 mod writer;
 
 use std::sync::Arc;
 
-use millstream_types::{RegionId, Seq};
+use millstream_types::{LeaderEpoch, Pos, RegionId, Seq};
 
-pub use meta::{FileMeta, GroupMeta};
+pub(crate) use feed::{SstFeed, Window};
+pub use meta::{FileMeta, GroupMeta, SEGMENT_ROWS};
+pub(crate) use reader::SstFile;
 pub use reader::SstReader;
+pub(crate) use writer::Writer;
 
 use crate::{
     StorageError,
-    compaction::KeepRule,
+    compaction::{KeepRule, Keeper},
     layout::Layout,
     manifest::FileEntry,
     memtable::Run,
     object_store::Bucket,
+    read::{
+        block::{Parts, Projection, gather},
+        merge::{Merger, Step},
+    },
 };
 
 /// How files are cut and compressed.
@@ -30,11 +40,21 @@ pub struct SstOptions {
     pub zstd_level: i32,
     /// Stored in the footer, for people who look at files.
     pub writer: String,
+    pub leader_epoch: LeaderEpoch,
+    /// Unix ms, for the age of the files.
+    pub now_ms: u64,
 }
 
 impl Default for SstOptions {
     fn default() -> Self {
-        Self { row_group_rows: 131_072, target_bytes: 128 << 20, zstd_level: 1, writer: String::new() }
+        Self {
+            row_group_rows: 131_072,
+            target_bytes: 128 << 20,
+            zstd_level: 1,
+            writer: String::new(),
+            leader_epoch: LeaderEpoch(0),
+            now_ms: 0,
+        }
     }
 }
 
@@ -62,5 +82,47 @@ pub async fn write_runs(
     range: (Seq, Seq),
     options: &SstOptions,
 ) -> Result<Vec<FileEntry>, StorageError> {
-    writer::write_runs(bucket, layout, region, runs, keep, range, options).await
+    let mut writer = Writer::new(bucket, layout, region, range, options);
+    if layout.is_keyed() {
+        let mut merger = Merger::new(Projection::stored(layout), Pos::NotStarted, Pos::End);
+        for run in runs {
+            merger.add_run(run)?;
+        }
+        write_merged(merger, keep, &mut writer).await?;
+    } else {
+        for run in runs {
+            for start in (0..run.len()).step_by(SEGMENT_ROWS) {
+                writer.write(run.rows.slice(start, SEGMENT_ROWS.min(run.len() - start)), true).await?;
+            }
+        }
+    }
+    writer.finish().await
+}
+
+/// Drains a merge through the keep rule into a writer, in batches that end on key borders.
+pub(crate) async fn write_merged(
+    mut merger: Merger,
+    keep: &KeepRule,
+    writer: &mut Writer<'_>,
+) -> Result<(), StorageError> {
+    let projection = merger.projection().clone();
+    let mut keeper = Keeper::new(keep.clone());
+    let mut parts = Parts::default();
+    loop {
+        match merger.step() {
+            Step::Rows(part) => {
+                keeper.take(&part, &mut parts);
+                if parts.rows() >= SEGMENT_ROWS {
+                    writer.write(gather(&projection, &parts.take_all())?, keeper.take_plain()).await?;
+                }
+            }
+            Step::Load => merger.load().await?,
+            Step::End => break,
+        }
+    }
+    keeper.finish(&mut parts);
+    if parts.rows() > 0 {
+        writer.write(gather(&projection, &parts.take_all())?, keeper.take_plain()).await?;
+    }
+    Ok(())
 }
