@@ -25,6 +25,6 @@ pub use job::{
     status::{BackfillStatus, CheckpointStatus, JobState, JobStatus, Reason},
 };
 pub use plan::{
-    AggCall, AggFunc, AggState, Envelope, HashAggNode, InputPlan, JobKind, JobOptions, JobPlan, Node, OnEvalError, OutputPlan, TopicOutput,
-    ViewOutput,
+    AggCall, AggFunc, AggState, Envelope, HashAggNode, InputPlan, JobKind, JobOptions, JobPlan, Node, OnEvalError,
+    OutputPlan, TopicOutput, ViewOutput,
 };

@@ -67,10 +67,16 @@ fn line(g: Option<u8>, rows: &[&Row]) -> String {
     let s: Vec<u8> = rows.iter().filter_map(|r| r.3).collect();
     let n: Vec<i128> = rows.iter().filter_map(|r| r.4).map(i128::from).collect();
     let has = |empty: bool| (!empty).then_some(());
-    let float = |v: f64| literal::print_rows(&RecordBatch::try_new(literal::schema("d double"), vec![Arc::new(Float64Array::from(vec![v]))]).unwrap());
+    let float = |v: f64| {
+        literal::print_rows(
+            &RecordBatch::try_new(literal::schema("d double"), vec![Arc::new(Float64Array::from(vec![v]))]).unwrap(),
+        )
+    };
     let decimal = |v: i128, p: u8, scale: i8| {
         let a = Decimal128Array::from(vec![v]).with_precision_and_scale(p, scale).unwrap();
-        literal::print_rows(&RecordBatch::try_new(literal::schema(&format!("n decimal({p},{scale})")), vec![Arc::new(a)]).unwrap())
+        literal::print_rows(
+            &RecordBatch::try_new(literal::schema(&format!("n decimal({p},{scale})")), vec![Arc::new(a)]).unwrap(),
+        )
     };
     let xs = |n: &u8| if *n == 0 { "''".to_owned() } else { "x".repeat(*n as usize) };
     [
@@ -163,5 +169,35 @@ async fn an_aggregation_equals_its_recomputation_with_a_cache_of_one_group() {
         matches_recomputation(seed, false, Where::View).await;
         matches_recomputation(seed, false, Where::Own).await;
         matches_recomputation(seed, true, Where::View).await;
+    }
+}
+
+/// `cargo test -p millstream-stream --release -- --ignored --nocapture count_by_key`: prints ns per input row and per changed group.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn count_by_key_costs_little_per_row() {
+    let t = table("g bigint, v bigint", 0);
+    let calls = vec![call(CountStar, None, "n", "BIGINT"), call(Sum, Some(1), "s", "BIGINT")];
+    let p = with_agg(plan(&t, 1), &t.columns, vec![0], calls, true, Where::View);
+    let mut h = Harness::new(p, millstream_stream::StreamConfig::default()).unwrap();
+    let mut rng = StdRng::seed_from_u64(1);
+    let schema = literal::schema("g bigint, v bigint");
+    let chunks: Vec<Chunk> = (0..100)
+        .map(|_| {
+            let g: Int64Array = (0..8192).map(|_| Some(rng.random_range(0..200_000))).collect();
+            let v = Int64Array::from_iter_values(0..8192);
+            Chunk::inserts(RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(g), Arc::new(v)]).unwrap())
+        })
+        .collect();
+    for round in 0..3 {
+        let start = std::time::Instant::now();
+        for c in &chunks {
+            h.chunk(c.clone()).await.unwrap();
+        }
+        let rows = start.elapsed().as_nanos() / (100 * 8192);
+        let start = std::time::Instant::now();
+        let out = h.pass().await.unwrap();
+        let groups = start.elapsed().as_nanos() / out.max(1) as u128;
+        eprintln!("round {round}: {rows} ns per row, {groups} ns per changed group ({out} groups)");
     }
 }

@@ -24,7 +24,9 @@ use millstream_types::{
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use crate::support::{INPUT, VIEW, Where, binary, call, column, int, plan, small, spec, table, with_agg, with_topic, with_view};
+use crate::support::{
+    INPUT, VIEW, Where, binary, call, column, int, plan, small, spec, table, with_agg, with_topic, with_view,
+};
 
 const WAL: &str = "ms.wal";
 const TOPIC: &str = "derived";
@@ -93,7 +95,8 @@ impl World {
             let mut last = 0_u64;
             for r in self.log.committed(&TopicPartition::new(TOPIC, p)) {
                 let key = r.key_text().unwrap();
-                let epoch = String::from_utf8(r.headers.iter().find(|h| h.0 == "millstream-epoch").unwrap().1.to_vec()).unwrap();
+                let epoch = String::from_utf8(r.headers.iter().find(|h| h.0 == "millstream-epoch").unwrap().1.to_vec())
+                    .unwrap();
                 let n: u64 = epoch.parse().unwrap();
                 assert!(n >= last, "seed {}: epoch {n} after {last} in partition {p}", self.seed);
                 last = n;
@@ -101,7 +104,9 @@ impl World {
                 assert!(twice.is_none(), "seed {}: key {key} twice in epoch {n}", self.seed);
                 match r.value_text() {
                     Some(v) => _ = rows.insert(key, v),
-                    None => assert!(rows.remove(&key).is_some(), "seed {}: tombstone of {key} without a row", self.seed),
+                    None => {
+                        assert!(rows.remove(&key).is_some(), "seed {}: tombstone of {key} without a row", self.seed)
+                    }
                 }
             }
         }
@@ -269,7 +274,11 @@ fn rows(input: &[RecordBatch]) -> Vec<(i64, String, Option<i64>)> {
     use arrow::datatypes::Int64Type;
     let mut all = Vec::new();
     for b in input {
-        let (k, g, v) = (b.column(0).as_primitive::<Int64Type>(), b.column(1).as_string::<i32>(), b.column(2).as_primitive::<Int64Type>());
+        let (k, g, v) = (
+            b.column(0).as_primitive::<Int64Type>(),
+            b.column(1).as_string::<i32>(),
+            b.column(2).as_primitive::<Int64Type>(),
+        );
         all.extend((0..b.num_rows()).map(|i| (k.value(i), g.value(i).to_owned(), v.is_valid(i).then(|| v.value(i)))));
     }
     all

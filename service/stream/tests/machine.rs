@@ -70,15 +70,27 @@ fn send(down: &mut Rows, key: &[u8], value: Option<u32>) {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Write { key: u8, value: Option<u32> },
+    Write {
+        key: u8,
+        value: Option<u32>,
+    },
     /// Writes whose net change is nothing: the scan sees only marks.
-    Hidden { key: u8 },
-    Epoch { policy: Option<u8>, chunk: usize, budget: usize, paused: bool, marks: bool },
+    Hidden {
+        key: u8,
+    },
+    Epoch {
+        policy: Option<u8>,
+        chunk: usize,
+        budget: usize,
+        paused: bool,
+        marks: bool,
+    },
     Crash,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let write = (0..24_u8, proptest::option::weighted(0.7, 0..1000_u32)).prop_map(|(key, value)| Step::Write { key, value });
+    let write =
+        (0..24_u8, proptest::option::weighted(0.7, 0..1000_u32)).prop_map(|(key, value)| Step::Write { key, value });
     let epoch = (proptest::option::of(0..4_u8), 1..9_usize, 0..20_usize, proptest::bool::weighted(0.1), any::<bool>())
         .prop_map(|(policy, chunk, budget, paused, marks)| Step::Epoch { policy, chunk, budget, paused, marks });
     let step = prop_oneof![

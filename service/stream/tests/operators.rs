@@ -42,7 +42,9 @@ async fn a_project_drops_pairs_that_come_out_equal() {
     let out = table("k bigint, w bigint", 1);
     let mut p = plan(&t, 1);
     let double = binary(column("v", 1), Operator::Divide, int(10));
-    p.nodes.push(Node::Project { exprs: vec![(column("k", 0), out.columns[0].clone()), (double, out.columns[1].clone())] });
+    p.nodes.push(Node::Project {
+        exprs: vec![(column("k", 0), out.columns[0].clone()), (double, out.columns[1].clone())],
+    });
     let mut h = harness(with_view(p, out.columns.clone(), vec![0]));
     let s = literal::schema("k bigint, v bigint");
     let text = "U- 1 11 | U+ 1 12 | U- 2 11 | U+ 2 25 | + 3 NULL";
@@ -147,7 +149,11 @@ async fn a_group_with_fewer_rows_than_none_is_inconsistent() {
 #[tokio::test]
 async fn without_group_by_there_is_always_one_row() {
     let t = table("g varchar, v bigint", 0);
-    let calls = vec![call(CountStar, None, "n", "BIGINT"), call(Avg, Some(1), "a", "DOUBLE"), call(Max, Some(1), "m", "BIGINT")];
+    let calls = vec![
+        call(CountStar, None, "n", "BIGINT"),
+        call(Avg, Some(1), "a", "DOUBLE"),
+        call(Max, Some(1), "m", "BIGINT"),
+    ];
     let p = with_agg(plan(&t, 1), &group_columns(), vec![], calls, false, Where::View);
     let mut h = harness(p);
     let s = literal::schema("g varchar, v bigint");
@@ -188,7 +194,9 @@ async fn float_sums_come_back_from_nan_infinity_and_cancellation() {
     let t = table("g varchar, v double", 0);
     let calls = vec![call(Count, Some(1), "n", "BIGINT"), call(Sum, Some(1), "s", "DOUBLE")];
     let columns = t.columns.clone();
-    let mut h = Harness::new(with_agg(plan(&t, 1), &columns, vec![0], calls, false, Where::View), StreamConfig::default()).unwrap();
+    let mut h =
+        Harness::new(with_agg(plan(&t, 1), &columns, vec![0], calls, false, Where::View), StreamConfig::default())
+            .unwrap();
     let s = literal::schema("g varchar, v double");
     let mut shown = async |h: &mut Harness, text: &str| {
         let out = epoch(h, &s, &[text]).await;

@@ -122,7 +122,14 @@ pub enum Where {
 }
 
 /// Adds an aggregation and the view over it.
-pub fn with_agg(mut plan: JobPlan, input: &[Column], group: Vec<usize>, calls: Vec<AggCall>, append: bool, at: Where) -> JobPlan {
+pub fn with_agg(
+    mut plan: JobPlan,
+    input: &[Column],
+    group: Vec<usize>,
+    calls: Vec<AggCall>,
+    append: bool,
+    at: Where,
+) -> JobPlan {
     let layout = agg_layout(input, &group, &calls, append);
     let mut next = STATE;
     let mut state_spec = |plan: &mut JobPlan, schema: TableSchema| {

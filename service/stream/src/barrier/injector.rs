@@ -20,7 +20,12 @@ pub struct Injector {
 
 impl Default for Injector {
     fn default() -> Self {
-        Self { cuts: watch::Sender::new(EpochCuts::default()), demand: Notify::new(), last: AtomicU64::new(0), ticks: AtomicU64::new(0) }
+        Self {
+            cuts: watch::Sender::new(EpochCuts::default()),
+            demand: Notify::new(),
+            last: AtomicU64::new(0),
+            ticks: AtomicU64::new(0),
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //!                   Unknown    resolve: new producer (init), replay to the captured end, the progress row decides
 //!                   Fenced     stop; nothing was written
 //! ```
-//! The loop is a task of its own behind a bounded channel: the job works on the next epochs meanwhile, and a full channel is what holds it back. The rows
+//! The loop is a task of its own (on the compute runtime, since it encodes) behind a bounded channel: the job works on the next epochs meanwhile, and a full channel is what holds it back. The rows
 //! of an epoch are kept until its outcome is known. Not here: what is in an epoch (`executor`), when a job is tried again (`job/supervision`).
 
 use std::sync::Arc;
@@ -67,19 +67,20 @@ struct Cost {
     commit_ms: u64,
     apply_ms: u64,
     bytes: u64,
+    records: u64,
 }
 
 impl Committer {
     /// Ends when the channel is closed and empty, or with the error that stops the job.
     pub(crate) async fn run(mut self, mut epochs: mpsc::Receiver<EpochOutput>) -> Result<(), StreamError> {
-        while let Some(e) = epochs.recv().await {
+        while let Some(mut e) = epochs.recv().await {
             self.metrics.in_flight.set(epochs.len() as i64 + 1);
             let age = self.ctx.clock.now_ms().saturating_sub(e.epoch.0);
             self.metrics.oldest_epoch_age.set(age as f64 / 1000.0);
             if self.is_light(&e) {
                 self.publish(e, "light", Cost::default());
             } else {
-                let cost = self.commit(&e).await?;
+                let cost = self.commit(&mut e).await?;
                 self.stored = e.progress.clone();
                 self.stored_ms = self.ctx.clock.now_ms();
                 self.pins.committed(&e.progress, &e.cuts, self.stored_ms).await;
@@ -97,11 +98,12 @@ impl Committer {
         e.rows.is_empty() && !e.milestone && !(moved && due)
     }
 
-    async fn commit(&mut self, e: &EpochOutput) -> Result<Cost, StreamError> {
+    async fn commit(&mut self, e: &mut EpochOutput) -> Result<Cost, StreamError> {
         let started = self.ctx.clock.now_ms();
         let mut batch = self.encode(e)?;
         let mut batches = vec![batch.take_out_batch()];
-        batches.extend(e.rows.derived.clone());
+        batches.extend(e.rows.derived.take());
+        let records = batches.get(1).map_or(0, OutBatch::len) as u64;
         let bytes = batches.iter().map(|b| b.size_bytes() as u64).sum();
         self.metrics.checkpoint_bytes.inc_by(bytes);
         let mut backoff = self.ctx.config.commit_backoff_min;
@@ -112,7 +114,7 @@ impl Committer {
                     let wal = offsets.first().map_or(&[][..], Vec::as_slice);
                     batch.apply(self.ctx.storage.as_ref(), wal).await?;
                     let apply_ms = self.ctx.clock.now_ms().saturating_sub(committed);
-                    return Ok(Cost { commit_ms: committed.saturating_sub(started), apply_ms, bytes });
+                    return Ok(Cost { commit_ms: committed.saturating_sub(started), apply_ms, bytes, records });
                 }
                 CommitOutcome::Aborted(error) => {
                     self.note("aborted", e.epoch, &error);
@@ -128,7 +130,7 @@ impl Committer {
                     self.note("unknown", e.epoch, &error);
                     if self.is_committed(e.epoch).await? {
                         let commit_ms = self.ctx.clock.now_ms().saturating_sub(started);
-                        return Ok(Cost { commit_ms, apply_ms: 0, bytes });
+                        return Ok(Cost { commit_ms, apply_ms: 0, bytes, records });
                     }
                 }
             }
@@ -140,10 +142,10 @@ impl Committer {
         let topic = Arc::clone(&self.ctx.wal_topic);
         let mut batch = EpochBatch::new(topic, plan.shard, plan.job, e.epoch, e.epoch.0 as i64);
         let region = |id| {
-            self.regions.iter().find(|r| r.id() == id).ok_or(StreamError::Plan {
-                job: plan.job,
-                what: format!("region {id} is not one of the job's"),
-            })
+            self.regions
+                .iter()
+                .find(|r| r.id() == id)
+                .ok_or(StreamError::Plan { job: plan.job, what: format!("region {id} is not one of the job's") })
         };
         for w in &e.rows.state {
             batch.add(region(w.region)?.as_ref(), w.chunk.rows.clone(), w.chunk.ops.clone())?;
@@ -154,12 +156,8 @@ impl Committer {
                 batch.add(view.as_ref(), c.rows.clone(), c.ops.clone())?;
             }
         }
-        let progress = Progress {
-            epoch: e.epoch,
-            starts: self.starts,
-            plan_hash: plan.plan_hash,
-            regions: e.progress.clone(),
-        };
+        let progress =
+            Progress { epoch: e.epoch, starts: self.starts, plan_hash: plan.plan_hash, regions: e.progress.clone() };
         let (rows, ops) = progress_row::encode(plan.input.input, &progress)?;
         batch.add(region(plan.progress.id)?.as_ref(), rows, ops)?;
         let derived = e.rows.derived.as_ref().map_or(0, OutBatch::len);
@@ -222,7 +220,7 @@ impl Committer {
                 apply_ms: cost.apply_ms,
                 view_rows: e.rows.view.iter().map(|c| c.len() as u64).sum(),
                 state_rows: e.rows.state.iter().map(|w| w.chunk.len() as u64).sum(),
-                derived_records: e.rows.derived.as_ref().map_or(0, OutBatch::len) as u64,
+                derived_records: cost.records,
                 bytes: cost.bytes,
             });
         }
@@ -267,7 +265,9 @@ fn state_of(e: &EpochOutput, finished: bool) -> (JobState, Option<Reason>) {
         return (JobState::Backfilling, None);
     }
     let behind = e.backfills.iter().any(|b| b.state != "finished");
-    let catching_up =
-        || Reason { code: "catching_up".into(), message: "the input has moved on, a pass over the changes is under way".into() };
+    let catching_up = || Reason {
+        code: "catching_up".into(),
+        message: "the input has moved on, a pass over the changes is under way".into(),
+    };
     (JobState::Running, behind.then(catching_up))
 }

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use millstream_storage::{Pin, PinOwner, Region};
 use millstream_types::{InputId, JobId, Pos, Seq};
 
-use crate::{StreamError, executor::backfill::{machine::Position, progress::RegionProgress}};
+use crate::{
+    StreamError,
+    executor::backfill::{machine::Position, progress::RegionProgress},
+};
 
 /// The pin for a committed position; `floor` is the cut of its epoch, `None` for a job that will not run soon.
 pub(crate) fn pin_for(position: Option<&Position>, floor: Option<Seq>) -> Pin {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array, ArrayRef, BinaryBuilder, Int16Builder, Int32Builder, Int64Array, Int64Builder, RecordBatch, StringBuilder,
-        cast::AsArray,
+        Array, ArrayRef, BinaryBuilder, Int16Builder, Int32Builder, Int64Array, Int64Builder, RecordBatch,
+        StringBuilder, cast::AsArray,
     },
     datatypes::{Int16Type, Int32Type, Int64Type},
 };

@@ -26,7 +26,12 @@ impl Evaluator {
     }
 
     /// One value per row, of type `to`.
-    pub(crate) fn array(&self, expr: &Arc<dyn PhysicalExpr>, rows: &RecordBatch, to: &DataType) -> Result<ArrayRef, StreamError> {
+    pub(crate) fn array(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+        rows: &RecordBatch,
+        to: &DataType,
+    ) -> Result<ArrayRef, StreamError> {
         match try_array(expr, rows, to) {
             Ok(a) => Ok(a),
             Err(source) if self.on_error == OnEvalError::Fail => {

@@ -28,14 +28,20 @@ pub(crate) struct Materialize {
 
 impl Materialize {
     /// `schema` is that of the view's region, or of the last node for a sink without view.
-    pub(crate) fn new(schema: SchemaRef, key: Vec<usize>, may_repeat: bool, metrics: JobMetrics) -> Result<Self, StreamError> {
+    pub(crate) fn new(
+        schema: SchemaRef,
+        key: Vec<usize>,
+        may_repeat: bool,
+        metrics: JobMetrics,
+    ) -> Result<Self, StreamError> {
         let codec = KeyCodec::new(key.iter().map(|k| schema.field(*k).data_type().clone()))?;
         Ok(Self { schema, key, codec, may_repeat, chunks: Vec::new(), metrics })
     }
 
     pub(crate) fn chunk(&mut self, chunk: Chunk) -> Result<(), StreamError> {
         let options = RecordBatchOptions::new().with_row_count(Some(chunk.len()));
-        let rows = RecordBatch::try_new_with_options(Arc::clone(&self.schema), chunk.rows.columns().to_vec(), &options)?;
+        let rows =
+            RecordBatch::try_new_with_options(Arc::clone(&self.schema), chunk.rows.columns().to_vec(), &options)?;
         let written = |op: &Op| if self.key.is_empty() { op.is_insert() } else { *op != Op::UpdateDelete };
         let chunk = Chunk::new(rows, chunk.ops);
         if chunk.ops.iter().all(written) {

@@ -2,7 +2,10 @@
 
 use millstream_types::{Chunk, Epoch, OutBatch, RegionId};
 
-use super::{backfill::driver::Downstream, filter::Filter, hash_agg::HashAgg, materialize::Materialize, project::Project, sink::Sink};
+use super::{
+    backfill::driver::Downstream, filter::Filter, hash_agg::HashAgg, materialize::Materialize, project::Project,
+    sink::Sink,
+};
 use crate::StreamError;
 
 /// Rows for a state region of the job.

@@ -201,13 +201,16 @@ impl StreamService {
         self.context.injector.demand();
         self.context.stopping.cancel();
         let handles: Vec<_> = self.lock().values().cloned().collect();
-        let tasks: Vec<_> = handles
-            .iter()
-            .filter_map(|h| h.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take())
-            .collect();
+        let tasks: Vec<_> =
+            handles.iter().filter_map(|h| h.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take()).collect();
+        let aborts: Vec<_> = tasks.iter().map(JoinHandle::abort_handle).collect();
         let all = futures::future::join_all(tasks);
         if tokio::time::timeout(grace, all).await.is_err() {
-            tracing::warn!(grace_ms = grace.as_millis() as u64, "jobs did not stop in time, they will recover at the next start");
+            aborts.iter().for_each(tokio::task::AbortHandle::abort);
+            tracing::warn!(
+                grace_ms = grace.as_millis() as u64,
+                "jobs did not stop in time, they will recover at the next start"
+            );
         }
     }
 
@@ -267,7 +270,8 @@ impl StreamService {
         match tokio::time::timeout(timeout, self.reach(&handle, wanted)).await {
             Ok(r) => r,
             Err(_) => {
-                let present = handle.shared.status().positions.iter().map(|(r, s)| format!("{r} at {s}")).collect::<Vec<_>>();
+                let present =
+                    handle.shared.status().positions.iter().map(|(r, s)| format!("{r} at {s}")).collect::<Vec<_>>();
                 let what = wanted.iter().map(|(r, s)| format!("{r} at {s}")).collect::<Vec<_>>().join(", ");
                 let waited_ms = self.context.clock.now_ms().saturating_sub(started);
                 Err(StreamError::Timeout { job, what, waited_ms, present: format!("present: {}", present.join(", ")) })

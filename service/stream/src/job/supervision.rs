@@ -16,6 +16,7 @@ use millstream_types::{Epoch, error::chain};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    AbortOnDrop,
     service::Context,
     shared::JobShared,
     status::{JobState, Reason},
@@ -72,13 +73,18 @@ impl Failures {
 }
 
 /// Runs until the job is told to stop.
-pub(crate) async fn supervise(ctx: Arc<Context>, plan: Arc<JobPlan>, shared: Arc<JobShared>, cancel: CancellationToken) {
+pub(crate) async fn supervise(
+    ctx: Arc<Context>,
+    plan: Arc<JobPlan>,
+    shared: Arc<JobShared>,
+    cancel: CancellationToken,
+) {
     let run = Run { ctx, plan, shared, cancel };
     let mut failures = Failures::default();
     loop {
         task::announce(&run.shared);
-        let running = run.ctx.tasks.compute(format!("job {}", run.plan.job), task::run(run.clone()));
-        let result = match running.await {
+        let mut running = AbortOnDrop(run.ctx.tasks.compute(format!("job {}", run.plan.job), task::run(run.clone())));
+        let result = match (&mut running.0).await {
             Ok(Some(r)) => r,
             Ok(None) | Err(_) => Err(StreamError::Panicked { job: run.plan.job }),
         };

@@ -12,7 +12,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{service::Context, shared::JobShared, status::{JobState, Reason}};
+use super::{
+    AbortOnDrop,
+    service::Context,
+    shared::JobShared,
+    status::{JobState, Reason},
+};
 use crate::{
     StreamConfig, StreamError,
     checkpoint::{
@@ -53,7 +58,7 @@ pub(crate) async fn run(run: Run) -> Result<(), StreamError> {
     };
     let Started { mut input, mut pipeline, committer, cuts } = started;
     let (epochs, queue) = mpsc::channel(run.ctx.config.max_in_flight.saturating_sub(1).max(1));
-    let committing = run.ctx.tasks.io(format!("job {} committer", run.plan.job), committer.run(queue));
+    let committing = run.ctx.tasks.compute(format!("job {} committer", run.plan.job), committer.run(queue));
     let mut committing = AbortOnDrop(committing);
     let looped = epoch_loop(&run, &mut input, &mut pipeline, epochs, cuts, &mut committing.0).await;
     // The sender is gone: the committer ends what it has. When the job is dropped nobody wants that any more.
@@ -62,15 +67,6 @@ pub(crate) async fn run(run: Run) -> Result<(), StreamError> {
         return looped;
     }
     joined(&run, (&mut committing.0).await)
-}
-
-/// Stops the committer with the loop, whatever ends the loop. Dropping its commit leaves an unknown outcome, which the next start resolves.
-struct AbortOnDrop(JoinHandle<Option<Result<(), StreamError>>>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 fn joined(
@@ -105,7 +101,8 @@ async fn start(run: &Run) -> Result<Started, StreamError> {
     ctx.injector.observe(stored.epoch);
     shared.set_applied(stored.epoch);
     let inputs = input_regions(ctx, plan)?;
-    let mut pins = PinKeeper::new(plan.job, plan.input.input, ctx.config.pin_refresh.as_millis() as u64, inputs.clone());
+    let mut pins =
+        PinKeeper::new(plan.job, plan.input.input, ctx.config.pin_refresh.as_millis() as u64, inputs.clone());
     pins.start(&stored.regions, ctx.clock.now_ms()).await?;
     let pipeline = build(&ctx.config, plan, &regions, &metrics)?;
     let machines = inputs.into_iter().map(|r| (Arc::clone(&r), machine(r.as_ref(), &stored, plan))).collect();
@@ -151,7 +148,11 @@ fn machine(region: &dyn Region, stored: &Progress, plan: &JobPlan) -> Machine {
         Some(p) => p.machine(region.kind()),
         None => {
             let first_start = stored.epoch == Epoch::default();
-            Machine::new(region.kind(), if first_start { region.applied() } else { Seq::ZERO }, plan.options.snapshot || !first_start)
+            Machine::new(
+                region.kind(),
+                if first_start { region.applied() } else { Seq::ZERO },
+                plan.options.snapshot || !first_start,
+            )
         }
     }
 }
@@ -201,7 +202,11 @@ pub(crate) fn build(
 fn agg_regions(plan: &JobPlan, agg: &HashAggNode, regions: &[Arc<dyn Region>]) -> Result<AggRegions, StreamError> {
     let invalid = |what: &str| StreamError::Plan { job: plan.job, what: what.to_owned() };
     let find = |id| {
-        regions.iter().find(|r| r.id() == id).cloned().ok_or_else(|| invalid("a state region is not listed in the plan"))
+        regions
+            .iter()
+            .find(|r| r.id() == id)
+            .cloned()
+            .ok_or_else(|| invalid("a state region is not listed in the plan"))
     };
     let state = match &agg.state {
         AggState::InView { .. } => {
@@ -266,7 +271,10 @@ async fn epoch_loop(
 }
 
 /// The committer ends before the loop only with an error.
-fn ended(run: &Run, result: Result<Option<Result<(), StreamError>>, tokio::task::JoinError>) -> Result<(), StreamError> {
+fn ended(
+    run: &Run,
+    result: Result<Option<Result<(), StreamError>>, tokio::task::JoinError>,
+) -> Result<(), StreamError> {
     joined(run, result).and(Err(StreamError::Stopped { what: "committer" }))
 }
 

@@ -10,8 +10,8 @@ use arrow::{array::RecordBatch, compute::concat_batches};
 use async_trait::async_trait;
 use futures::StreamExt;
 use millstream_storage::{
-    Estimate, LookupRows, Pin, PinOwner, Region, RegionStatus, ScanItem, ScanRequest, ScanStream, StorageError, WalBinding,
-    api::AppliedEntry,
+    Estimate, LookupRows, Pin, PinOwner, Region, RegionStatus, ScanItem, ScanRequest, ScanStream, StorageError,
+    WalBinding, api::AppliedEntry,
 };
 use millstream_types::{Chunk, JobId, Key, KeyCodec, LeaderEpoch, Op, RegionId, RegionKind, Seq, TableSchema};
 use tokio::sync::watch;
@@ -54,7 +54,8 @@ impl MemoryRegion {
 
     fn codec(&self) -> KeyCodec {
         let arrow = self.schema.arrow();
-        KeyCodec::new(self.schema.primary_key.iter().map(|k| arrow.field(*k).data_type().clone())).expect("key types encode")
+        KeyCodec::new(self.schema.primary_key.iter().map(|k| arrow.field(*k).data_type().clone()))
+            .expect("key types encode")
     }
 
     fn keys(&self, rows: &RecordBatch, seq: i64) -> Vec<Vec<u8>> {

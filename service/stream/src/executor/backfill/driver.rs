@@ -180,8 +180,7 @@ impl BackfillExecutor {
         waiting.retain(|i| self.regions[*i].open && self.regions[*i].machine.scan().is_some());
         waiting.reverse();
         self.turn = (self.turn + 1) % n.max(1);
-        let mut quantum =
-            Quantum { cuts: newer, started_ms: self.clock.now_ms(), scanned: 0, emitted: 0, bytes: 0 };
+        let mut quantum = Quantum { cuts: newer, started_ms: self.clock.now_ms(), scanned: 0, emitted: 0, bytes: 0 };
         let mut open: Vec<OpenScan> = Vec::new();
         let mut next = 0;
         while !waiting.is_empty() || !open.is_empty() {
@@ -303,8 +302,7 @@ impl BackfillExecutor {
     fn positions(&mut self, user_paused: bool, milestone: bool) -> EpochPositions {
         let now = self.clock.now_ms();
         let rate = self.limiter.rate();
-        let mut result =
-            EpochPositions { progress: Vec::new(), cuts: Vec::new(), backfills: Vec::new(), milestone };
+        let mut result = EpochPositions { progress: Vec::new(), cuts: Vec::new(), backfills: Vec::new(), milestone };
         let (mut scanned, mut total, mut lag) = (0, 0, 0);
         for r in &mut self.regions {
             let p = RegionProgress::of(r.region.id(), &r.machine);

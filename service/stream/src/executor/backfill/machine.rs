@@ -133,9 +133,7 @@ impl Machine {
                 None
             }
             (Pos::At(_), Policy::Fixed, RegionKind::Keyed) => None,
-            (Pos::At(_), _, RegionKind::Keyed) => {
-                Some(Work::Advance { from: p.below, to: cut, until: p.at.clone() })
-            }
+            (Pos::At(_), _, RegionKind::Keyed) => Some(Work::Advance { from: p.below, to: cut, until: p.at.clone() }),
         }
     }
 

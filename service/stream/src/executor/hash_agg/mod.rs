@@ -6,8 +6,10 @@
 //!
 //! Invariants: a group with no row left is deleted, except the global one, which is always there; a negative count is `Inconsistent`.
 
+mod columns;
 mod groups;
 mod scalar;
+mod slot_plan;
 mod slots;
 mod value_set;
 
@@ -24,7 +26,8 @@ use millstream_types::{Chunk, Epoch, Key, KeyCodec, Op, Pos};
 
 use self::{
     groups::GroupTable,
-    slots::{Rows, Scratch, SlotPlan, Slots},
+    slot_plan::SlotPlan,
+    slots::{Rows, Scratch, Slots},
     value_set::ValueSets,
 };
 use super::{pipeline::StateWrite, project::motion_schema};
@@ -324,7 +327,13 @@ impl HashAgg {
                     old.push(place as u32);
                 }
                 (b, a) => {
-                    let op = if !a { Op::Delete } else if b { Op::UpdateInsert } else { Op::Insert };
+                    let op = if !a {
+                        Op::Delete
+                    } else if b {
+                        Op::UpdateInsert
+                    } else {
+                        Op::Insert
+                    };
                     singles.push((false, now.len() as u32, op));
                     now.push(*g);
                     now_ops.push(op);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array,
-        Int32Array, Int64Array, StringBuilder, Time64MicrosecondArray, TimestampMicrosecondArray, cast::AsArray,
+        Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
+        Int16Array, Int32Array, Int64Array, StringBuilder, Time64MicrosecondArray, TimestampMicrosecondArray,
+        cast::AsArray,
     },
     datatypes::{
         DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -59,7 +60,11 @@ pub(crate) fn ints(array: &dyn Array, out: &mut Vec<i128>) -> Result<(), ArrowEr
         }
         DataType::Decimal128(..) => out.extend(array.as_primitive::<Decimal128Type>().values().iter().copied()),
         DataType::Float32 => out.extend(
-            array.as_primitive::<Float32Type>().values().iter().map(|v| i128::from(order(f64::from(*v).to_bits() as i64))),
+            array
+                .as_primitive::<Float32Type>()
+                .values()
+                .iter()
+                .map(|v| i128::from(order(f64::from(*v).to_bits() as i64))),
         ),
         DataType::Float64 => out
             .extend(array.as_primitive::<Float64Type>().values().iter().map(|v| i128::from(order(v.to_bits() as i64)))),

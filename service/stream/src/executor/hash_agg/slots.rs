@@ -1,228 +1,21 @@
 //! The accumulators of all cached groups, one array per accumulator.
 //!
-//! Exact sums are checked 128-bit integers. Float sums are kept as two halves that are renormalised after each step (the compensation of Knuth's
-//! two-sum), NaN and infinities are counted apart, and a sum without finite arguments is exactly 0: so retracting what was added leads back to the
-//! start within rounding of the second half. Not here: which group a row belongs to, and the value sets of a retractable min or max.
+//! Exact sums are checked 128-bit integers; how floats are summed stands in `columns`. Not here: which group a row belongs to, and the value sets of a
+//! retractable min or max.
 
 use std::sync::Arc;
 
 use arrow::{
     array::{Array, ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch, cast::AsArray},
-    datatypes::{DataType, Decimal128Type, Float64Type, Int64Type},
+    datatypes::{DataType, Decimal128Type, Float64Type, Int32Type, Int64Type},
     error::ArrowError,
 };
 
-use super::scalar;
-use crate::plan::{AggCall, AggFunc, AggLayout};
-
-/// What one output column shows.
-#[derive(Debug, Clone, Copy)]
-enum Source {
-    Counter(usize),
-    Sum(usize),
-    Avg(usize),
-    SumState(usize),
-    FloatSum(usize),
-    FloatAvg(usize),
-    FloatPart(usize, usize),
-    Extreme(usize),
-}
-
-#[derive(Debug, Clone)]
-struct Counter {
-    /// `None` counts rows.
-    arg: Option<usize>,
-    /// Output column that stores it.
-    column: usize,
-}
-
-#[derive(Debug, Clone)]
-struct ExactSum {
-    arg: usize,
-    /// Counter of non-null arguments.
-    non_null: usize,
-    scale: i8,
-    /// Output column that stores the sum.
-    column: usize,
-    name: String,
-    /// What the value must fit into to be shown and stored.
-    limit: DataType,
-}
-
-#[derive(Debug, Clone)]
-struct FloatSum {
-    arg: usize,
-    non_null: usize,
-    columns: [usize; 5],
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Extreme {
-    pub(crate) arg: usize,
-    pub(crate) max: bool,
-    /// Whether a value set decides (retractable) instead of a comparison.
-    pub(crate) from_set: bool,
-    pub(crate) call: usize,
-    column: usize,
-    int: bool,
-}
-
-/// Which accumulators there are and which columns they fill; the same for all groups.
-#[derive(Debug, Clone)]
-pub(crate) struct SlotPlan {
-    /// Per output column after the group columns.
-    sources: Vec<Source>,
-    types: Vec<DataType>,
-    group: usize,
-    counters: Vec<Counter>,
-    sums: Vec<ExactSum>,
-    floats: Vec<FloatSum>,
-    pub(crate) extremes: Vec<Extreme>,
-    /// Counter of rows.
-    pub(crate) rows: Option<usize>,
-}
-
-impl SlotPlan {
-    pub(crate) fn new(
-        input: &[DataType],
-        layout: &AggLayout,
-        calls: &[AggCall],
-        has_set: impl Fn(usize) -> bool,
-    ) -> Result<Self, String> {
-        let types: Vec<DataType> = layout.columns[layout.group..].iter().map(|c| c.sql_type.arrow()).collect();
-        let mut plan = Self {
-            sources: Vec::new(),
-            types,
-            group: layout.group,
-            counters: Vec::new(),
-            sums: Vec::new(),
-            floats: Vec::new(),
-            extremes: Vec::new(),
-            rows: None,
-        };
-        let mut sources: Vec<Option<Source>> = vec![None; plan.types.len()];
-        let group = layout.group;
-        let mut counter = |plan: &mut Self, arg: Option<usize>, column: usize| {
-            let i = plan.counters.iter().position(|c| c.column == column).unwrap_or_else(|| {
-                plan.counters.push(Counter { arg, column });
-                plan.counters.len() - 1
-            });
-            sources[column - group] = Some(Source::Counter(i));
-            i
-        };
-        plan.rows = layout.rows.map(|column| counter(&mut plan, None, column));
-        for (i, call) in calls.iter().enumerate() {
-            match (call.func, call.arg) {
-                (AggFunc::CountStar, _) => _ = counter(&mut plan, None, group + i),
-                (AggFunc::Count, Some(arg)) => _ = counter(&mut plan, Some(arg), group + i),
-                _ => {}
-            }
-        }
-        let non_null: Vec<Option<usize>> = layout
-            .calls
-            .iter()
-            .zip(calls)
-            .map(|(l, c)| l.non_null.map(|column| counter(&mut plan, c.arg, column)))
-            .collect();
-        for (i, call) in calls.iter().enumerate() {
-            let l = &layout.calls[i];
-            let column = group + i;
-            let source = match (call.func, call.arg) {
-                (AggFunc::CountStar | AggFunc::Count, _) => continue,
-                (_, None) => return Err(format!("{:?} needs an argument", call.func)),
-                (AggFunc::Sum | AggFunc::Avg, Some(arg)) => {
-                    let Some(non_null) = non_null[i] else { return Err("a sum lacks its counter".into()) };
-                    let avg = call.func == AggFunc::Avg;
-                    if let Some(columns) = l.float {
-                        plan.floats.push(FloatSum { arg, non_null, columns });
-                        let f = plan.floats.len() - 1;
-                        for (k, c) in columns.iter().enumerate() {
-                            sources[c - group] = Some(Source::FloatPart(f, k));
-                        }
-                        if avg { Source::FloatAvg(f) } else { Source::FloatSum(f) }
-                    } else {
-                        let s = exact(plan.sums.len(), arg, non_null, column, l.sum, &input[arg], &plan.types[i], call)?;
-                        if let Some(c) = l.sum {
-                            sources[c - group] = Some(Source::SumState(plan.sums.len()));
-                        }
-                        plan.sums.push(s);
-                        let s = plan.sums.len() - 1;
-                        if avg { Source::Avg(s) } else { Source::Sum(s) }
-                    }
-                }
-                (AggFunc::Min | AggFunc::Max, Some(arg)) => {
-                    let t = &input[arg];
-                    if *t != plan.types[i] || !(scalar::is_int(t) || scalar::is_bytes(t)) {
-                        return Err(format!("{:?} of {t} as {} is not supported", call.func, plan.types[i]));
-                    }
-                    let max = call.func == AggFunc::Max;
-                    let int = scalar::is_int(t);
-                    plan.extremes.push(Extreme { arg, max, from_set: has_set(i), call: i, column, int });
-                    Source::Extreme(plan.extremes.len() - 1)
-                }
-            };
-            sources[i] = Some(source);
-        }
-        let missing = || "an output column has no accumulator".to_owned();
-        plan.sources = sources.into_iter().collect::<Option<_>>().ok_or_else(missing)?;
-        Ok(plan)
-    }
-
-    pub(crate) fn extreme_type(&self, i: usize) -> &DataType {
-        &self.types[self.extremes[i].column - self.group]
-    }
-}
-
-#[expect(clippy::too_many_arguments, reason = "one call site; each names a part of the sum")]
-fn exact(
-    _index: usize,
-    arg: usize,
-    non_null: usize,
-    column: usize,
-    state: Option<usize>,
-    from: &DataType,
-    output: &DataType,
-    call: &AggCall,
-) -> Result<ExactSum, String> {
-    let scale = match from {
-        DataType::Int16 | DataType::Int32 | DataType::Int64 => 0,
-        DataType::Decimal128(_, s) => *s,
-        other => return Err(format!("{:?} of {other} is not supported", call.func)),
-    };
-    let avg = call.func == AggFunc::Avg;
-    let fits = match output {
-        DataType::Int64 | DataType::Int32 => scale == 0 && !avg,
-        DataType::Decimal128(_, s) => *s == scale || (avg && *s >= scale),
-        DataType::Float64 => avg,
-        _ => false,
-    };
-    if !fits {
-        return Err(format!("{:?} of {from} as {output} is not supported", call.func));
-    }
-    let limit = if avg { DataType::Decimal128(38, scale) } else { output.clone() };
-    Ok(ExactSum { arg, non_null, scale, column: state.unwrap_or(column), name: call.name.clone(), limit })
-}
-
-#[derive(Debug, Default, Clone)]
-struct SumColumn {
-    sums: Vec<i128>,
-    /// Overflowed: null until the last argument has left.
-    poisoned: Vec<bool>,
-}
-
-#[derive(Debug, Default, Clone)]
-struct FloatColumn {
-    hi: Vec<f64>,
-    lo: Vec<f64>,
-    /// NaN, +infinity, -infinity.
-    special: [Vec<i64>; 3],
-}
-
-#[derive(Debug, Clone)]
-enum ExtremeColumn {
-    Ints(Vec<Option<i128>>),
-    Bytes(Vec<Option<Vec<u8>>>),
-}
+use super::{
+    columns::{ExtremeColumn, FloatColumn, SumColumn},
+    scalar,
+    slot_plan::{ExactSum, SlotPlan, Source},
+};
 
 /// Accumulator arrays; place g belongs to group g.
 #[derive(Debug, Clone)]
@@ -362,7 +155,7 @@ impl Slots {
             let array = stored.column(s.column);
             let value = (!array.is_null(row)).then(|| match array.data_type() {
                 DataType::Decimal128(..) => array.as_primitive::<Decimal128Type>().value(row),
-                DataType::Int32 => i128::from(array.as_primitive::<arrow::datatypes::Int32Type>().value(row)),
+                DataType::Int32 => i128::from(array.as_primitive::<Int32Type>().value(row)),
                 _ => i128::from(array.as_primitive::<Int64Type>().value(row)),
             });
             column.sums[g] = value.unwrap_or(0);
@@ -385,7 +178,12 @@ impl Slots {
     }
 
     /// Adds the rows of a chunk. `Err` names the sum that left 128 bits.
-    pub(crate) fn update(&mut self, plan: &SlotPlan, rows: Rows<'_>, scratch: &mut Scratch) -> Result<Vec<usize>, ArrowError> {
+    pub(crate) fn update(
+        &mut self,
+        plan: &SlotPlan,
+        rows: Rows<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<usize>, ArrowError> {
         let Rows { groups, signs, batch } = rows;
         for (values, c) in self.counters.iter_mut().zip(&plan.counters) {
             let nulls = c.arg.and_then(|a| batch.column(a).nulls().cloned());
@@ -465,10 +263,7 @@ impl Slots {
     }
 
     pub(crate) fn clear_extreme(&mut self, extreme: usize, group: u32) {
-        match &mut self.extremes[extreme] {
-            ExtremeColumn::Ints(v) => v[group as usize] = None,
-            ExtremeColumn::Bytes(v) => v[group as usize] = None,
-        }
+        self.extremes[extreme].clear(group as usize);
     }
 
     /// The output columns after the group columns, for these groups.
@@ -504,9 +299,7 @@ impl Slots {
             }
             Source::FloatPart(i, 0) => Arc::new(gs().map(|g| self.floats[i].hi[g]).collect::<Float64Array>()),
             Source::FloatPart(i, 1) => Arc::new(gs().map(|g| self.floats[i].lo[g]).collect::<Float64Array>()),
-            Source::FloatPart(i, k) => {
-                Arc::new(gs().map(|g| self.floats[i].special[k - 2][g]).collect::<Int64Array>())
-            }
+            Source::FloatPart(i, k) => Arc::new(gs().map(|g| self.floats[i].special[k - 2][g]).collect::<Int64Array>()),
             Source::Extreme(i) => match &self.extremes[i] {
                 ExtremeColumn::Ints(v) => scalar::from_ints(t, &gs().map(|g| v[g]).collect::<Vec<_>>())?,
                 ExtremeColumn::Bytes(v) => scalar::from_bytes(t, &gs().map(|g| v[g].as_deref()).collect::<Vec<_>>())?,
@@ -545,76 +338,5 @@ fn fits(t: &DataType, v: i128) -> bool {
         DataType::Int64 => i64::try_from(v).is_ok(),
         DataType::Decimal128(p, _) => v.unsigned_abs() < 10_u128.pow(u32::from(*p)),
         _ => true,
-    }
-}
-
-impl FloatColumn {
-    fn add(&mut self, g: usize, v: f64, sign: i64) {
-        if v.is_nan() {
-            self.special[0][g] += sign;
-        } else if v == f64::INFINITY {
-            self.special[1][g] += sign;
-        } else if v == f64::NEG_INFINITY {
-            self.special[2][g] += sign;
-        } else {
-            let (x, hi) = (v * sign as f64, self.hi[g]);
-            let t = hi + x;
-            let error = if hi.abs() >= x.abs() { (hi - t) + x } else { (x - t) + hi };
-            let lo = self.lo[g] + error;
-            self.hi[g] = t + lo;
-            self.lo[g] = lo - (self.hi[g] - t);
-        }
-    }
-
-    fn value(&self, g: usize) -> f64 {
-        let [nan, pos, neg] = [0, 1, 2].map(|k| self.special[k][g] != 0);
-        match (nan, pos, neg) {
-            (true, ..) | (_, true, true) => f64::NAN,
-            (_, true, _) => f64::INFINITY,
-            (_, _, true) => f64::NEG_INFINITY,
-            _ => self.hi[g],
-        }
-    }
-}
-
-impl ExtremeColumn {
-    fn set(&mut self, g: usize, array: &ArrayRef, row: usize) {
-        let null = array.is_null(row);
-        match self {
-            ExtremeColumn::Ints(v) => {
-                let mut one = Vec::with_capacity(1);
-                let read = !null && scalar::ints(array.slice(row, 1).as_ref(), &mut one).is_ok();
-                v[g] = if read { one.pop() } else { None };
-            }
-            ExtremeColumn::Bytes(v) => v[g] = (!null).then(|| scalar::bytes(array.as_ref(), row).to_vec()),
-        }
-    }
-
-    fn update(&mut self, groups: &[u32], array: &ArrayRef, max: bool, ints: &mut Vec<i128>) -> Result<(), ArrowError> {
-        match self {
-            ExtremeColumn::Ints(v) => {
-                scalar::ints(array.as_ref(), ints)?;
-                for (i, g) in groups.iter().enumerate().filter(|(i, _)| array.is_valid(*i)) {
-                    let best = &mut v[*g as usize];
-                    if best.is_none_or(|b| if max { ints[i] > b } else { ints[i] < b }) {
-                        *best = Some(ints[i]);
-                    }
-                }
-            }
-            ExtremeColumn::Bytes(v) => {
-                for (i, g) in groups.iter().enumerate().filter(|(i, _)| array.is_valid(*i)) {
-                    let value = scalar::bytes(array.as_ref(), i);
-                    match &mut v[*g as usize] {
-                        Some(best) if (max && value > &best[..]) || (!max && value < &best[..]) => {
-                            best.clear();
-                            best.extend_from_slice(value);
-                        }
-                        Some(_) => {}
-                        none => *none = Some(value.to_vec()),
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 }
