@@ -97,7 +97,7 @@ async fn replan(core: &Arc<Core>, d: &Derived, kind: DerivedKind) -> Result<JobP
         return Err(SqlError::conflict("PLAN_CHANGED", "this version lays out the columns of the query otherwise than the stored view")
             .hint("drop it and create it again; its topic stays"));
     }
-    bring_up::plan_of(core, d, kind, &draft)
+    bring_up::plan_of(d, kind, &draft)
 }
 
 /// The regions that are not open, with their errors.

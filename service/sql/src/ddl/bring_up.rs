@@ -134,7 +134,7 @@ async fn open_once(core: &Core, specs: &[RegionSpec]) -> Result<(), (Vec<RegionS
 }
 
 /// The plan of a stored view or sink.
-pub(crate) fn plan_of(core: &Core, object: &Derived, kind: DerivedKind, draft: &Draft) -> Result<JobPlan, SqlError> {
+pub(crate) fn plan_of(object: &Derived, kind: DerivedKind, draft: &Draft) -> Result<JobPlan, SqlError> {
     let encoders = match &object.topic {
         None => None,
         Some(t) => Some(
@@ -146,7 +146,7 @@ pub(crate) fn plan_of(core: &Core, object: &Derived, kind: DerivedKind, draft: &
 
 /// Starts the job of a new entry. A final failure takes the entry back, so that the statement did nothing.
 pub(crate) async fn start_job(core: &Arc<Core>, object: &Derived, kind: DerivedKind, draft: &Draft) -> Result<Option<String>, SqlError> {
-    let plan = plan_of(core, object, kind, draft)?;
+    let plan = plan_of(object, kind, draft)?;
     let Err(error) = core.deps.stream.create_job(plan.clone()).await else { return Ok(None) };
     if error.retry() != Retry::Never {
         let notice = format!("warning: the job cannot start yet and is tried again: {}", chain(&error));
