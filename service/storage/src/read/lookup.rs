@@ -2,8 +2,8 @@
 //!
 //! Sources are asked from new to old. A whole key is done at its first hit, since sources are disjoint in sequence. A hit that is longer than what was
 //! asked says that this was a prefix: all sources are asked, and the newest version of each key wins in the end. In SSTs the keys of the footer lead to
-//! segments of rows; of those the key and hidden columns are decoded and kept for the next look-up. The other columns are read in the end, of the rows
-//! that were found and nothing else.
+//! segments of rows; of those the key and hidden columns are decoded. The other columns are decoded in the end, of the segments in which something live was
+//! found. Both are kept for the next look-up.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -66,7 +66,8 @@ pub(super) async fn find(
     projection: &Arc<Projection>,
 ) -> Result<LookupRows, StorageError> {
     let nested = prefixes.windows(2).any(|w| w[1].starts_with(w[0]));
-    let mut search = Search { prefixes, done: vec![false; prefixes.len()], at: at.0, hits: Vec::new(), nested, reads: Vec::new() };
+    let mut search =
+        Search { prefixes, done: vec![false; prefixes.len()], at: at.0, hits: Vec::new(), nested, reads: Vec::new() };
     if version.layout.is_keyed() {
         let window = Window { after: Pos::NotStarted, until: Pos::End, from: Seq(i64::MIN), to: at };
         for run in version.runs.iter().rev().filter(|r| !r.is_empty() && window.sequences(r.from, r.end)) {
@@ -201,21 +202,26 @@ impl Search<'_> {
     }
 
     /// The newest live version of each key found.
-    async fn finish(mut self, reader: &Arc<SstReader>, projection: &Arc<Projection>) -> Result<LookupRows, StorageError> {
+    async fn finish(
+        mut self,
+        reader: &Arc<SstReader>,
+        projection: &Arc<Projection>,
+    ) -> Result<LookupRows, StorageError> {
         // Stable: of one key the hit of the newer source stays first.
         self.hits.sort_by(|a, b| a.which.cmp(&b.which).then_with(|| a.block.key(a.row).cmp(b.block.key(b.row))));
         self.hits.dedup_by(|b, a| a.which == b.which && a.block.key(a.row) == b.block.key(b.row));
         self.hits.retain(|hit| !hit.block.is_delete(hit.row));
-        let which = self.hits.iter().map(|h| h.which).collect();
+        let which: Vec<u32> = self.hits.iter().map(|h| h.which).collect();
         let stored = self.stored_rows(reader, projection).await?;
         let parts: Vec<Part> = self
             .hits
-            .into_iter()
+            .iter()
             .map(|hit| match hit.stored {
-                None => Part { block: hit.block, start: hit.row, len: 1 },
+                None => Part { block: hit.block.clone(), start: hit.row, len: 1 },
                 Some((read, row)) => {
-                    let (rows, block) = &stored[&read];
-                    Part { block: block.clone(), start: rows.binary_search(&row).expect("it was read for this hit"), len: 1 }
+                    let size = self.reads[read].0.meta.segment_rows;
+                    let block = stored[&(read, row / size)].clone();
+                    Part { block, start: (row % size) as usize, len: 1 }
                 }
             })
             .collect();
@@ -226,26 +232,35 @@ impl Search<'_> {
         Ok(LookupRows { rows, which })
     }
 
-    /// Reads the found rows of SSTs, by place in `reads`: their row numbers, and the rows themselves.
+    /// The segments of SSTs with rows that were found, by place in `reads` and number.
     async fn stored_rows(
         &self,
         reader: &Arc<SstReader>,
         projection: &Arc<Projection>,
-    ) -> Result<FxHashMap<usize, (Vec<u32>, Arc<Block>)>, StorageError> {
+    ) -> Result<FxHashMap<(usize, u32), Arc<Block>>, StorageError> {
         let mut wanted: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for (read, row) in self.hits.iter().filter_map(|h| h.stored) {
-            wanted.entry(read).or_default().push(row);
+            wanted.entry(read).or_default().push(row / self.reads[read].0.meta.segment_rows);
         }
-        let reads: Vec<_> = wanted.into_iter().map(|(read, rows)| (read, self.reads[read].clone(), rows)).collect();
-        let fetched = futures::stream::iter(reads.into_iter().map(|(read, (file, group), mut rows)| {
+        let reads: Vec<_> =
+            wanted.into_iter().map(|(read, segments)| (read, self.reads[read].clone(), segments)).collect();
+        let fetched = futures::stream::iter(reads.into_iter().map(|(read, (file, group), mut segments)| {
             let (reader, projection) = (reader.clone(), projection.clone());
             async move {
-                rows.sort_unstable();
-                rows.dedup();
-                let batch = reader.rows(&file, &projection, group, &rows).await?;
-                Ok::<_, StorageError>((read, (rows, Arc::new(Block::from_decoded(&projection, batch, false)?))))
+                segments.sort_unstable();
+                segments.dedup();
+                let batches = reader.segments(&file, &projection, group, &segments).await?;
+                let plain = file.meta.groups[group].plain;
+                let block = |batch| Block::from_decoded(&projection, batch, plain).map(Arc::new);
+                let blocks = batches.into_iter().map(block).collect::<Result<Vec<_>, _>>()?;
+                Ok::<_, StorageError>((read, segments, blocks))
             }
         }));
-        fetched.buffer_unordered(READS).try_collect().await
+        let mut fetched = fetched.buffer_unordered(READS);
+        let mut found = FxHashMap::default();
+        while let Some((read, segments, blocks)) = fetched.try_next().await? {
+            found.extend(segments.into_iter().zip(blocks).map(|(segment, block)| ((read, segment), block)));
+        }
+        Ok(found)
     }
 }

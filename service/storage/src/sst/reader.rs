@@ -107,7 +107,12 @@ impl SstReader {
     }
 
     /// Fetches one row group and returns the reader of its batches.
-    pub(crate) async fn group(&self, file: &Arc<SstFile>, projection: &Arc<Projection>, group: usize) -> Result<GroupReader, StorageError> {
+    pub(crate) async fn group(
+        &self,
+        file: &Arc<SstFile>,
+        projection: &Arc<Projection>,
+        group: usize,
+    ) -> Result<GroupReader, StorageError> {
         self.select(file, projection, group, BATCH_ROWS, None).await
     }
 
@@ -131,20 +136,6 @@ impl SstReader {
         let failed = |e| parquet_error(&file.path, e);
         let batches = builder.build().map_err(failed)?.next_row_group().await.map_err(failed)?;
         Ok(GroupReader { path: file.path.clone(), batches, places, projection: projection.clone() })
-    }
-
-    /// Some rows of one row group, ascending and distinct. Not cached.
-    pub(crate) async fn rows(
-        &self,
-        file: &Arc<SstFile>,
-        projection: &Arc<Projection>,
-        group: usize,
-        rows: &[u32],
-    ) -> Result<RecordBatch, StorageError> {
-        let selection = selection(rows.iter().map(|r| *r as usize..*r as usize + 1), file.meta.groups[group].rows);
-        let read = self.select(file, projection, group, rows.len(), Some(selection)).await?.next()?;
-        let read = read.filter(|b| b.num_rows() == rows.len());
-        read.ok_or_else(|| StorageError::corrupt(file.path.as_ref(), format!("row group {group} ends early")))
     }
 
     /// Decoded segments of one row group, from the cache or in one read. `segments` ascending.
