@@ -92,6 +92,12 @@ impl Engine {
         self.inner.ctx.runner.stopped().await;
     }
 
+    /// Stops all tasks where they stand, as a crash would, and waits until they are gone.
+    pub async fn kill(&self) {
+        self.inner.ctx.runner.cancel();
+        self.inner.ctx.runner.stopped().await;
+    }
+
     /// Flushes all writable regions, for a planned stop; errors are logged, since the log has everything. Bounded by the caller's patience.
     pub async fn flush_all(&self) {
         let flushes = self.regions().into_iter().map(|region| async move {
