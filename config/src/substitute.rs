@@ -78,7 +78,7 @@ fn resolve(reference: &str, environment: &Environment) -> Result<String, String>
     }
     match (environment.get(name), default) {
         // As in a shell: `:-` also replaces an empty value.
-        (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
+        (Some(""), Some(default)) => Ok(default.to_owned()),
         (Some(value), _) => Ok(value.to_owned()),
         (None, Some(default)) => Ok(default.to_owned()),
         (None, None) => Err(format!(

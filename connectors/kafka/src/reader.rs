@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -40,6 +40,9 @@ const BATCH_BYTES: usize = 1 << 20;
 const LINGER: Duration = Duration::from_millis(10);
 /// Limit of one wait of an idle reader; only bounds how late a moved position or broker trouble is seen, dropping wakes it.
 const IDLE_WAIT: Duration = Duration::from_millis(250);
+/// An existing partition gives its first record or end sooner, unless brokers are slow.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+const LATER_LOOK: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct KafkaReader {
@@ -93,6 +96,7 @@ impl KafkaReader {
             next: from.0,
             distrust: i64::MIN,
             seen_trouble,
+            look: Some((Instant::now() + FIRST_LOOK, 0)),
             last_error: None,
             batch_hint: (0, 0, 0),
             events,
@@ -168,6 +172,10 @@ struct Worker {
     /// The client's own position is believed only above this.
     distrust: i64,
     seen_trouble: u64,
+    /// When the topic is looked for next, until the first record or end proves that it is there.
+    ///
+    /// A client whose metadata never had the topic reports nothing at all.
+    look: Option<(Instant, u32)>,
     /// Partition errors are reported once per change.
     last_error: Option<Code>,
     /// Records, key bytes and value bytes of the last batch: the next one is likely as large.
@@ -212,6 +220,7 @@ impl Worker {
         }
         if quiet {
             self.client_position()?;
+            self.look_for_topic()?;
         }
         let version = self.client.context_trouble();
         if version != self.seen_trouble {
@@ -324,6 +333,20 @@ impl Worker {
         if kind == ErrorKind::Unavailable { Ok(()) } else { Err(Stopped) }
     }
 
+    /// Says `NotFound` when two looks in a row do: one alone may have asked a broker that had not heard of a new topic yet.
+    fn look_for_topic(&mut self) -> Result<(), Stopped> {
+        let Some((_, misses)) = self.look.filter(|(at, _)| Instant::now() >= *at) else { return Ok(()) };
+        let misses = match self.list(&[Spec::Start]) {
+            Err(code) if kind_of(code) == ErrorKind::NotFound && misses > 0 => {
+                return self.missing(code, "two looks did not find it".into());
+            }
+            Err(code) if kind_of(code) == ErrorKind::NotFound => misses + 1,
+            Ok(_) | Err(_) => 0,
+        };
+        self.look = Some((Instant::now() + if misses > 0 { FIRST_LOOK } else { LATER_LOOK }, misses));
+        Ok(())
+    }
+
     /// The client gave up this position. Is it really outside the log? The log start may have moved past us, or only a leader was confused.
     fn out_of_range(&mut self, wanted: i64) -> Result<(), Stopped> {
         let wanted = if wanted >= 0 { wanted } else { self.next };
@@ -406,6 +429,7 @@ impl Worker {
 
     /// A broker answered: the next trouble is a new one.
     fn well(&mut self) {
+        self.look = None;
         self.last_error = None;
         self.client.events().trouble.clear();
     }

@@ -16,7 +16,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -25,7 +29,7 @@ use async_trait::async_trait;
 use millstream_types::{CommitOutcome, EpochWriter, ErrorKind, LogError, OutBatch};
 use rdkafka::{
     error::{KafkaError as ClientError, RDKafkaErrorCode as Code},
-    producer::{Producer, PurgeConfig},
+    producer::Producer,
     util::Timeout,
 };
 use tokio::sync::oneshot;
@@ -375,13 +379,30 @@ fn finish(client: &TxnClient, id: &str, call: u32, begun: Instant) -> CommitOutc
 }
 
 /// Ends the transaction before EndTxn(commit) was sent. On the writer's thread.
+///
+/// The client's abort purges its queue, waits for what is in flight, and returns only when every report has been served: a second thread serves
+/// them meanwhile. Purging here instead would leave gaps in the sequence numbers, and the next transaction would fail.
 fn abort(client: &TxnClient, id: &str, why: LogError, begun: Instant) -> CommitOutcome {
-    // The client's own abort waits until reports are served, which nobody does meanwhile: empty the queues first.
-    client.producer.purge(PurgeConfig::default().queue().inflight());
-    let flushed = client.flush(Duration::from_secs(5));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                client.producer.poll(ROOM_WAIT);
+            }
+        });
+        let outcome = abort_served(client, id, why, begun);
+        done.store(true, Ordering::Release);
+        outcome
+    })
+}
+
+fn abort_served(client: &TxnClient, id: &str, why: LogError, begun: Instant) -> CommitOutcome {
+    let fenced = |why: LogError| {
+        LogError::new(ErrorKind::Fenced, format!("transactional id {id}: fenced before commit")).caused_by(why)
+    };
     loop {
-        let error = match client.producer.abort_transaction(Timeout::After(client.timeout)) {
-            Ok(()) if why.kind == ErrorKind::Fenced => return CommitOutcome::Fenced(why),
+        let error = match client.producer.abort_transaction(Timeout::Never) {
+            Ok(()) if why.kind == ErrorKind::Fenced => return CommitOutcome::Fenced(fenced(why)),
             Ok(()) => return CommitOutcome::Aborted(why),
             Err(e) => e,
         };
@@ -389,18 +410,15 @@ fn abort(client: &TxnClient, id: &str, why: LogError, begun: Instant) -> CommitO
             && e.is_retriable()
             && begun.elapsed() < client.timeout
         {
-            client.producer.poll(ROOM_WAIT);
+            thread::sleep(ROOM_WAIT);
             continue;
         }
         let code = code_of(&error).unwrap_or(Code::Unknown);
         if client.is_fenced(code) || why.kind == ErrorKind::Fenced {
-            return CommitOutcome::Fenced(why);
+            return CommitOutcome::Fenced(fenced(why));
         }
-        let flushed = flushed.err().map(|e| format!(", after {e}")).unwrap_or_default();
-        let what = format!("the abort failed with {}{flushed}", client.root(code));
-        return CommitOutcome::Unknown(
-            LogError::new(ErrorKind::Unknown, format!("transactional id {id}: {what}")).caused_by(why),
-        );
+        let what = format!("transactional id {id}: the abort failed with {}", client.root(code));
+        return CommitOutcome::Unknown(LogError::new(ErrorKind::Unknown, what).caused_by(why));
     }
 }
 

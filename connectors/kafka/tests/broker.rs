@@ -12,8 +12,8 @@ use std::{
 
 use millstream_kafka::{KafkaCluster, KafkaOptions};
 use millstream_types::{
-    CommitOutcome, Created, LogEvent, LogReader, LogStore, LogSystem, Offset, OutBatch, RawBatch, TopicPartition,
-    TopicSpec,
+    CommitOutcome, Created, LogEvent, LogReader, LogStore, LogSystem, Offset, OutBatch, PartitionOffsets, RawBatch,
+    TopicPartition, TopicSpec,
 };
 
 fn script() -> PathBuf {
@@ -218,10 +218,21 @@ pub(crate) async fn read_to(reader: &mut dyn LogReader, end: i64) -> Read {
     read
 }
 
+/// The ends of partition 0 once no transaction is open: markers are written after the commit is answered.
+pub(crate) async fn settled(cluster: &KafkaCluster, topic: &Arc<str>) -> PartitionOffsets {
+    let log = log(cluster, topic, 0);
+    eventually("no transaction is open", async || {
+        let ends = log.offsets().await.unwrap();
+        ends.stable == ends.high_watermark
+    })
+    .await;
+    log.offsets().await.unwrap()
+}
+
 /// All committed records of partition 0, and the stable end that they were read to.
 pub(crate) async fn read_all(cluster: &KafkaCluster, topic: &Arc<str>) -> Read {
     let log = log(cluster, topic, 0);
-    let ends = log.offsets().await.unwrap();
+    let ends = settled(cluster, topic).await;
     let mut reader = log.read(ends.start).await.unwrap();
     read_to(reader.as_mut(), ends.stable.0).await
 }

@@ -16,7 +16,7 @@ async fn a_topic_that_ends_in_a_commit_marker_is_read_to_its_end() {
     let c = cluster();
     let t = topic(&c, "commit-marker", 1).await;
     raw_transaction(shared(), &t, 0..3, End::Commit);
-    let ends = log(&c, &t, 0).offsets().await.unwrap();
+    let ends = settled(&c, &t).await;
     assert_eq!((ends.start.0, ends.stable.0, ends.high_watermark.0), (0, 4, 4));
     let read = read_all(&c, &t).await;
     assert_eq!(read.offsets(), [0, 1, 2]);
@@ -214,7 +214,8 @@ async fn two_hundred_thousand_records_of_three_partitions_are_read_once_each() {
     let reads = (0..3).map(|p| {
         let log = log(&c, &t, p);
         tokio::spawn(async move {
-            let end = log.offsets().await.unwrap().stable.0;
+            // The marker follows at the high watermark: the reader waits for it.
+            let end = log.offsets().await.unwrap().high_watermark.0;
             let mut reader = log.read(ZERO).await.unwrap();
             read_to(reader.as_mut(), end).await
         })

@@ -1,7 +1,9 @@
 //! Errors of the stream engine: each names its job, input or region, and classifies itself.
 
 use millstream_storage::StorageError;
-use millstream_types::{BoxError, Classified, Epoch, ErrorKind, InputId, JobId, LogError, RegionId, Retry, invariant::Broken};
+use millstream_types::{
+    BoxError, Classified, Epoch, ErrorKind, InputId, JobId, LogError, RegionId, Retry, invariant::Broken,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
@@ -13,18 +15,29 @@ pub enum StreamError {
     WrongState { job: JobId, state: &'static str, reason: String },
     #[error("job {job}: {what} not reached after {waited_ms} ms, {present}")]
     Timeout { job: JobId, what: String, waited_ms: u64, present: String },
-    #[error("job {job}: the stored plan {stored:016x} is not the plan {ours:016x} of this version, drop and create the view again")]
+    #[error(
+        "job {job}: the stored plan {stored:016x} is not the plan {ours:016x} of this version, drop and create the view again"
+    )]
     PlanChanged { job: JobId, stored: u64, ours: u64 },
     #[error("job {job}: plan: {what}")]
     Plan { job: JobId, what: String },
     #[error("job {job}: a newer producer with id {transactional_id} exists")]
-    Fenced { job: JobId, transactional_id: String, #[source] source: Option<LogError> },
+    Fenced {
+        job: JobId,
+        transactional_id: String,
+        #[source]
+        source: Option<LogError>,
+    },
     #[error("job {job}: progress row of epoch {found} is newer than epoch {ours}: another owner is at work")]
     Overtaken { job: JobId, found: Epoch, ours: Epoch },
     #[error("numeric out of range in {column}")]
     OutOfRange { column: String },
     #[error("evaluation of {expr} failed")]
-    Eval { expr: String, #[source] source: Box<datafusion_common::DataFusionError> },
+    Eval {
+        expr: String,
+        #[source]
+        source: Box<datafusion_common::DataFusionError>,
+    },
     #[error("{operator}: inconsistent input: {what}")]
     Inconsistent { operator: &'static str, what: String },
     #[error("input {input}: region {region} has no cut, it is closed or quarantined")]
@@ -32,7 +45,11 @@ pub enum StreamError {
     #[error("progress row: {what}")]
     Progress { what: String },
     #[error("encode records for topic {topic}")]
-    Encode { topic: String, #[source] source: BoxError },
+    Encode {
+        topic: String,
+        #[source]
+        source: BoxError,
+    },
     #[error("storage")]
     Storage(#[from] StorageError),
     #[error("log")]

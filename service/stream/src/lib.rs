@@ -14,6 +14,8 @@ pub mod executor;
 pub mod job;
 pub mod metrics;
 pub mod plan;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use checkpoint::progress_row::progress_schema;
 pub use config::StreamConfig;
@@ -23,6 +25,6 @@ pub use job::{
     status::{BackfillStatus, CheckpointStatus, JobState, JobStatus, Reason},
 };
 pub use plan::{
-    AggCall, AggFunc, AggState, Envelope, HashAggNode, InputPlan, JobKind, JobOptions, JobPlan, Node, OnEvalError, OutputPlan, TopicOutput,
-    ViewOutput,
+    AggCall, AggFunc, AggState, Envelope, HashAggNode, InputPlan, JobKind, JobOptions, JobPlan, Node, OnEvalError,
+    OutputPlan, TopicOutput, ViewOutput,
 };

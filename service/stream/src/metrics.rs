@@ -1,7 +1,8 @@
 //! All metrics of the stream engine. Labels: `job` (the view's or sink's name) and `kind`, both bounded. Added to once per epoch or chunk.
 
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
 #[derive(Debug)]
@@ -77,8 +78,11 @@ impl StreamMetrics {
         let job = &["job"][..];
         let kind = &["job", "kind"][..];
         let barrier_seconds = Histogram::with_opts(
-            HistogramOpts::new("millstream_barrier_latency_seconds", "time from a tick until every region gave its cut")
-                .buckets(buckets()?),
+            HistogramOpts::new(
+                "millstream_barrier_latency_seconds",
+                "time from a tick until every region gave its cut",
+            )
+            .buckets(buckets()?),
         )?;
         registry.register(Box::new(barrier_seconds.clone()))?;
         let checkpoint_seconds = HistogramVec::new(
@@ -90,11 +94,16 @@ impl StreamMetrics {
             barrier_seconds,
             in_flight: m.int_gauge("job_in_flight_epochs", "epochs collected and not committed", job)?,
             skipped_epochs: m.counter("job_skipped_epochs_total", "barriers that a busy job skipped", job)?,
-            oldest_epoch_age: m.gauge("job_oldest_epoch_age_seconds", "age of the oldest epoch that is not published", )?,
+            oldest_epoch_age: m
+                .gauge("job_oldest_epoch_age_seconds", "age of the oldest epoch that is not published")?,
             state: m.int_gauge("job_state", "1 for the state the job is in", kind)?,
             restarts: m.counter("job_restarts_total", "restarts after an error", job)?,
             backfill_rows: m.counter("backfill_rows_total", "rows emitted by backfill scans", job)?,
-            backfill_scanned: m.counter("backfill_scanned_rows_total", "stored rows that backfill scans looked at", job)?,
+            backfill_scanned: m.counter(
+                "backfill_scanned_rows_total",
+                "stored rows that backfill scans looked at",
+                job,
+            )?,
             backfill_live: m.counter("backfill_live_rows_total", "changed rows forwarded for covered keys", kind)?,
             backfill_ratio: m.gauge("backfill_progress_ratio", "part of the input that is covered")?,
             backfill_eta: m.gauge("backfill_eta_seconds", "estimated time to the end of the backfill, -1 = unknown")?,
@@ -107,11 +116,23 @@ impl StreamMetrics {
             checkpoints: m.counter("checkpoint_total", "checkpoints by outcome", kind)?,
             checkpoint_bytes: m.counter("checkpoint_bytes_total", "bytes sent in transactions", job)?,
             cache_bytes: m.int_gauge("state_cache_bytes", "memory of cached groups and value sets", job)?,
-            cache_lookups: m.counter("state_cache_lookups_total", "groups looked up: found in the cache, read, new", kind)?,
-            eval_errors: m.counter("eval_errors_total", "values that became null because their evaluation failed", job)?,
+            cache_lookups: m.counter(
+                "state_cache_lookups_total",
+                "groups looked up: found in the cache, read, new",
+                kind,
+            )?,
+            eval_errors: m.counter(
+                "eval_errors_total",
+                "values that became null because their evaluation failed",
+                job,
+            )?,
             inconsistent_rows: m.counter("inconsistent_rows_total", "rows that contradict the state", job)?,
             sink_records: m.counter("sink_records_total", "records written to derived topics", job)?,
-            dropped_records: m.counter("sink_dropped_rows_total", "deletes and old rows that an append envelope cannot say", job)?,
+            dropped_records: m.counter(
+                "sink_dropped_rows_total",
+                "deletes and old rows that an append envelope cannot say",
+                job,
+            )?,
         })
     }
 
@@ -148,7 +169,13 @@ impl StreamMetrics {
         for v in [&self.skipped_epochs, &self.restarts, &self.backfill_rows, &self.backfill_scanned, &self.scan_opens] {
             _ = v.remove_label_values(&[name]);
         }
-        for v in [&self.checkpoint_bytes, &self.eval_errors, &self.inconsistent_rows, &self.sink_records, &self.dropped_records] {
+        for v in [
+            &self.checkpoint_bytes,
+            &self.eval_errors,
+            &self.inconsistent_rows,
+            &self.sink_records,
+            &self.dropped_records,
+        ] {
             _ = v.remove_label_values(&[name]);
         }
         for v in [&self.in_flight, &self.rate_limit, &self.lag_rows, &self.cache_bytes] {

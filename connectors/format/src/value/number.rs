@@ -176,11 +176,11 @@ fn short_decimal(text: &str, precision: u8, scale: i8) -> Option<i128> {
     for b in &bytes[usize::from(negative)..] {
         match b {
             b'0'..=b'9' => {
-                value = value * 10 + i64::from(b - b'0');
                 digits += 1;
                 if digits > 18 {
                     return None;
                 }
+                value = value * 10 + i64::from(b - b'0');
                 if let Some(n) = &mut behind {
                     *n += 1;
                 }

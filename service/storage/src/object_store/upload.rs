@@ -22,11 +22,6 @@ impl Upload {
         Self { bucket, path, parts: None, buffer: Vec::new(), size: 0 }
     }
 
-    /// Bytes taken so far.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
     /// Takes bytes; sends them when they make a part.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
         self.buffer.extend_from_slice(bytes);

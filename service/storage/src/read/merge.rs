@@ -12,6 +12,9 @@ use millstream_types::Pos;
 use super::block::{Block, Part, Projection, gather};
 use crate::{StorageError, layout::Layout, memtable::Run, sst::SstFeed};
 
+/// Most rows of one range.
+const RANGE_ROWS: usize = 8192;
+
 /// Where the next block of a source comes from.
 #[derive(Debug)]
 enum Feed {
@@ -141,8 +144,8 @@ impl Merger {
         if self.until != Pos::End && !self.until.covers(block.last()) {
             end = end.min(block.gallop(at, |row| self.until.covers(block.key(row))));
         }
-        // The order says that at least this row comes first.
-        end.max(at + 1)
+        // The order says that at least this row comes first. The limit keeps what a caller handles at a time small when a run is large.
+        end.clamp(at + 1, at + RANGE_ROWS)
     }
 
     /// Moves the first source on and puts it where it belongs now.

@@ -92,16 +92,35 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes stored rows that follow all before. `plain`: no key twice and no delete among them.
-    pub(crate) async fn write(&mut self, rows: RecordBatch, plain: bool) -> Result<(), StorageError> {
-        if rows.num_rows() == 0 {
-            return Ok(());
-        }
-        if self.at_border(&rows) {
+    pub(crate) async fn write(&mut self, mut rows: RecordBatch, plain: bool) -> Result<(), StorageError> {
+        if let Some(end) = self.full_group() {
+            // Append files are cut between sequences, so that their ranges are disjoint; keyed batches begin on key borders.
+            let cut = match self.layout.is_keyed() {
+                true => 0,
+                false => sequences(&rows, self.layout.width()).partition_point(|seq| *seq < end.0),
+            };
+            if cut > 0 {
+                self.append(rows.slice(0, cut), plain)?;
+            }
+            if cut == rows.num_rows() {
+                return Ok(());
+            }
             self.end_group().await?;
-            if self.file.as_ref().is_some_and(|f| f.upload.size() >= self.options.target_bytes as u64) {
+            if self.file.as_ref().is_some_and(|f| f.writer.bytes_written() >= self.options.target_bytes) {
                 self.end_file().await?;
             }
+            rows = rows.slice(cut, rows.num_rows() - cut);
         }
+        if rows.num_rows() > 0 { self.append(rows, plain) } else { Ok(()) }
+    }
+
+    /// The sequence end of the group in progress if it has enough rows.
+    fn full_group(&self) -> Option<Seq> {
+        let (group, raw) = self.file.as_ref()?.group.as_ref()?;
+        (group.rows >= self.options.row_group_rows || *raw >= GROUP_BYTES).then_some(group.end)
+    }
+
+    fn append(&mut self, rows: RecordBatch, plain: bool) -> Result<(), StorageError> {
         let bytes = batch_bytes(&rows);
         let (first, last) = (self.layout.key_at(&rows, 0)?, self.layout.key_at(&rows, rows.num_rows() - 1)?);
         let seqs = sequences(&rows, self.layout.width());
@@ -130,13 +149,6 @@ impl<'a> Writer<'a> {
         let rows = self.file_rows(rows, deletes)?;
         let file = self.file()?;
         file.writer.write(&rows).map_err(|e| StorageError::internal("write parquet", e))
-    }
-
-    /// Whether a row group may and should end before `rows`. Append files are cut between sequences, so that their ranges are disjoint.
-    fn at_border(&self, rows: &RecordBatch) -> bool {
-        let Some((group, raw)) = self.file.as_ref().and_then(|f| f.group.as_ref()) else { return false };
-        let full = group.rows >= self.options.row_group_rows || *raw >= GROUP_BYTES;
-        full && (self.layout.is_keyed() || sequences(rows, self.layout.width())[0] >= group.end.0)
     }
 
     fn deletes(&self, rows: &RecordBatch) -> Option<BooleanArray> {

@@ -14,7 +14,7 @@ use millstream_storage::{
     compaction::KeepRule,
     layout::Layout,
     manifest::FileEntry,
-    memtable::Run,
+    memtable::{Run, merge_runs},
     object_store::Bucket,
     read::{lookup, scan},
     region::version::Version,
@@ -250,6 +250,64 @@ async fn a_file_that_disagrees_with_the_manifest_is_corrupt() {
     rig.bucket.put(&good.path(), bytes.slice(..bytes.len() / 2)).await.unwrap();
     let error = stored(good).read(&rig.layout, None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unavailable), "{error}");
+}
+
+/// Every release reads the files of all releases before. `MILLSTREAM_WRITE_SAMPLES=1` writes the sample of the format in force.
+#[tokio::test]
+async fn old_sst_samples_load() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/v1");
+    let mut rig = Rig::new(true);
+    rig.write(&[((1, "a".to_owned()), Some(Some(1))), ((2, "b".to_owned()), Some(None))]);
+    rig.write(&[((1, "a".to_owned()), Some(Some(7))), ((3, "c".to_owned()), None)]);
+    if std::env::var_os("MILLSTREAM_WRITE_SAMPLES").is_some() {
+        rig.flush().await;
+        std::fs::write(dir.join("sst.parquet"), rig.bucket.get(&rig.files[0].path()).await.unwrap().unwrap()).unwrap();
+        std::fs::write(dir.join("sst.json"), serde_json::to_string_pretty(&*rig.files[0]).unwrap()).unwrap();
+        rig.files.clear();
+    }
+    let entry: FileEntry = serde_json::from_str(&std::fs::read_to_string(dir.join("sst.json")).unwrap()).unwrap();
+    rig.bucket.put(&entry.path(), std::fs::read(dir.join("sst.parquet")).unwrap().into()).await.unwrap();
+    rig.memtable.take();
+    rig.files.push(Arc::new(entry));
+    for at in [10, 13, 16] {
+        assert_eq!(rig.snapshot(at).await, rig.model_at(at));
+    }
+    assert_eq!(rig.changes(13, 16).await, rig.model_changes(13, 16));
+}
+
+/// Files of an append region end between sequences, even if every batch begins within one.
+#[tokio::test]
+async fn append_files_are_disjoint_in_sequence() {
+    let mut rig = Rig::new(false);
+    for _ in 0..400 {
+        rig.write(
+            &(0..100).map(|i| ((i, "x".to_owned()), Some(Some(i64::from(i) * 1_234_567 % 89_123)))).collect::<Vec<_>>(),
+        );
+    }
+    let one = merge_runs(&rig.layout, &rig.memtable.take()).unwrap();
+    rig.memtable.push(Arc::new(one)).unwrap();
+    rig.options = SstOptions { row_group_rows: 4000, target_bytes: 1, ..SstOptions::default() };
+    rig.flush().await;
+    assert!(rig.files.len() > 3, "{} files", rig.files.len());
+    assert!(rig.files.windows(2).all(|w| w[0].end <= w[1].from));
+    let found = rig.rows(ScanRequest::changes(Seq(40), Seq(940))).await;
+    assert_eq!(found.len(), 30_000);
+}
+
+/// Above 8 MiB an object goes up in parts.
+#[tokio::test]
+async fn large_uploads_arrive_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    for bucket in [Bucket::memory(), Bucket::open(&format!("file://{}", dir.path().display()), &[]).unwrap()] {
+        let mut upload = millstream_storage::object_store::Upload::new(bucket.clone(), "big".to_owned());
+        let piece: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
+        for _ in 0..7 {
+            upload.write(&piece).await.unwrap();
+        }
+        assert_eq!(upload.finish().await.unwrap(), 21_000_000);
+        assert_eq!(bucket.get("big").await.unwrap().unwrap(), piece.repeat(7));
+        assert_eq!(bucket.get_suffix("big", 3).await.unwrap(), piece[piece.len() - 3..]);
+    }
 }
 
 /// Of a delete only the key is stored, and a small cache gives the same answers.

@@ -2,28 +2,30 @@
 //!
 //! Owns: the numbering of epochs. Not here: what a job does with them. Late ticks are not made up, and a burst of demands shares one barrier.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_storage::Storage;
 use millstream_types::{Epoch, EpochCuts, runtime::Clock};
 use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
 
-use crate::StreamConfig;
+use crate::job::service::Context;
 
 #[derive(Debug)]
 pub struct Injector {
     cuts: watch::Sender<EpochCuts>,
     demand: Notify,
     last: AtomicU64,
+    ticks: AtomicU64,
 }
 
 impl Default for Injector {
     fn default() -> Self {
-        Self { cuts: watch::Sender::new(EpochCuts::default()), demand: Notify::new(), last: AtomicU64::new(0) }
+        Self {
+            cuts: watch::Sender::new(EpochCuts::default()),
+            demand: Notify::new(),
+            last: AtomicU64::new(0),
+            ticks: AtomicU64::new(0),
+        }
     }
 }
 
@@ -35,6 +37,11 @@ impl Injector {
 
     pub fn latest(&self) -> Epoch {
         self.cuts.borrow().epoch
+    }
+
+    /// How many barriers there were: what a job skipped is the difference.
+    pub fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::SeqCst)
     }
 
     pub fn subscribe(&self) -> watch::Receiver<EpochCuts> {
@@ -51,14 +58,18 @@ impl Injector {
         let epoch = Epoch(self.last.load(Ordering::SeqCst)).next(clock.now_ms());
         self.last.fetch_max(epoch.0, Ordering::SeqCst);
         let cuts = storage.barrier(epoch).await;
+        self.ticks.fetch_add(1, Ordering::SeqCst);
         self.cuts.send_replace(cuts.clone());
         cuts
     }
 
     /// The loop; ends when `stop` is cancelled.
-    pub async fn run(&self, storage: Arc<dyn Storage>, clock: Arc<dyn Clock>, config: StreamConfig, stop: CancellationToken) {
+    pub(crate) async fn run(&self, ctx: &Context) {
+        let (storage, clock, config, stop) = (&ctx.storage, &ctx.clock, &ctx.config, &ctx.stopping);
         loop {
+            let started = clock.now_ms();
             self.tick(storage.as_ref(), clock.as_ref()).await;
+            ctx.metrics.barrier_seconds.observe(clock.now_ms().saturating_sub(started) as f64 / 1000.0);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = clock.sleep(config.barrier_min_gap) => {}

@@ -1,5 +1,9 @@
 //! Checkpoints: one Kafka transaction commits the rows, the derived records and the position of an epoch, or none of them.
 //!
-//! [`progress_row`] is the layout of the stored positions, `committer` the task that commits epochs in order, `recovery` what a start reads back.
+//! [`progress_row`] is the layout of stored positions, [`committer`] the task that commits epochs in order, [`recovery`] what a start reads back,
+//! [`pins`] what the job's inputs must keep for it.
 
+pub(crate) mod committer;
+pub(crate) mod pins;
 pub mod progress_row;
+pub(crate) mod recovery;

@@ -100,8 +100,7 @@ impl StreamService {
         let context = Arc::clone(&self.context);
         // The handle is not awaited: the task ends with the token, a panic is logged by `Tasks`.
         drop(self.context.tasks.io("barrier injector", async move {
-            let (storage, clock) = (Arc::clone(&context.storage), Arc::clone(&context.clock));
-            context.injector.run(storage, clock, context.config.clone(), context.stopping.clone()).await;
+            context.injector.run(&context).await;
         }));
     }
 
@@ -148,6 +147,7 @@ impl StreamService {
     /// Positions freeze at the next epoch, pins stay. Returns at once.
     pub fn pause(&self, job: JobId) -> Result<(), StreamError> {
         self.find(job)?.shared.wish.send_modify(|w| w.paused = true);
+        self.checkpoint();
         Ok(())
     }
 
@@ -157,6 +157,7 @@ impl StreamService {
             w.paused = false;
             w.resumes += 1;
         });
+        self.checkpoint();
         Ok(())
     }
 
@@ -165,6 +166,7 @@ impl StreamService {
         let handle = self.find(job)?;
         handle.shared.wish.send_modify(|w| w.rate_limit = limit);
         handle.shared.update(|s| s.rate_limit = limit);
+        self.checkpoint();
         Ok(())
     }
 
@@ -199,13 +201,16 @@ impl StreamService {
         self.context.injector.demand();
         self.context.stopping.cancel();
         let handles: Vec<_> = self.lock().values().cloned().collect();
-        let tasks: Vec<_> = handles
-            .iter()
-            .filter_map(|h| h.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take())
-            .collect();
+        let tasks: Vec<_> =
+            handles.iter().filter_map(|h| h.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take()).collect();
+        let aborts: Vec<_> = tasks.iter().map(JoinHandle::abort_handle).collect();
         let all = futures::future::join_all(tasks);
         if tokio::time::timeout(grace, all).await.is_err() {
-            tracing::warn!(grace_ms = grace.as_millis() as u64, "jobs did not stop in time, they will recover at the next start");
+            aborts.iter().for_each(tokio::task::AbortHandle::abort);
+            tracing::warn!(
+                grace_ms = grace.as_millis() as u64,
+                "jobs did not stop in time, they will recover at the next start"
+            );
         }
     }
 
@@ -215,6 +220,11 @@ impl StreamService {
 
     pub fn job(&self, job: JobId) -> Option<JobStatus> {
         self.lock().get(&job).map(|h| h.shared.status())
+    }
+
+    /// One barrier, now, without the injector: a test or a tool decides when epochs end.
+    pub async fn tick(&self) -> Epoch {
+        self.context.injector.tick(self.context.storage.as_ref(), self.context.clock.as_ref()).await.epoch
     }
 
     /// Asks for a barrier before the next tick.
@@ -260,7 +270,8 @@ impl StreamService {
         match tokio::time::timeout(timeout, self.reach(&handle, wanted)).await {
             Ok(r) => r,
             Err(_) => {
-                let present = handle.shared.status().positions.iter().map(|(r, s)| format!("{r} at {s}")).collect::<Vec<_>>();
+                let present =
+                    handle.shared.status().positions.iter().map(|(r, s)| format!("{r} at {s}")).collect::<Vec<_>>();
                 let what = wanted.iter().map(|(r, s)| format!("{r} at {s}")).collect::<Vec<_>>().join(", ");
                 let waited_ms = self.context.clock.now_ms().saturating_sub(started);
                 Err(StreamError::Timeout { job, what, waited_ms, present: format!("present: {}", present.join(", ")) })

@@ -11,8 +11,8 @@ use std::{
 use millstream_types::{Epoch, JobId};
 use tokio::sync::watch;
 
-use super::status::{BackfillStatus, CheckpointStatus, JobState, JobStatus, Reason};
-use crate::plan::JobPlan;
+use super::status::{CheckpointStatus, JobState, JobStatus, Reason};
+use crate::{executor::backfill::progress::RegionProgress, plan::JobPlan};
 
 /// How many checkpoints a status remembers.
 const CHECKPOINTS: usize = 32;
@@ -32,6 +32,8 @@ pub(crate) struct JobShared {
     status: Mutex<JobStatus>,
     /// Rises with each change of the status, for waiters.
     changed: watch::Sender<u64>,
+    /// Positions of the newest published epoch: what a stopped job's pins must keep.
+    progress: Mutex<Vec<RegionProgress>>,
     /// Newest epoch whose rows are applied: state written up to it may be read back from regions.
     applied: AtomicU64,
 }
@@ -57,6 +59,7 @@ impl JobShared {
                 finish_epoch: None,
             }),
             changed: watch::Sender::new(0),
+            progress: Mutex::default(),
             applied: AtomicU64::new(0),
         })
     }
@@ -85,8 +88,12 @@ impl JobShared {
         });
     }
 
-    pub(crate) fn set_backfills(&self, backfills: Vec<BackfillStatus>) {
-        self.update(|s| s.backfills = backfills);
+    pub(crate) fn keep_progress(&self, progress: Vec<RegionProgress>) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+    }
+
+    pub(crate) fn progress(&self) -> Vec<RegionProgress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn add_checkpoint(&self, c: CheckpointStatus) {

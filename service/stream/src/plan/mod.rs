@@ -11,7 +11,8 @@ use millstream_storage::RegionSpec;
 use millstream_types::{Column, Encoder, InputId, JobId, RegionId, ShardId, SqlType, TableId, TableSchema};
 
 pub use agg::{
-    AggLayout, CallLayout, accumulator_columns, agg_layout, global_key_column, minmax_schema, needs_value_set, sum_state_type,
+    AggLayout, CallLayout, accumulator_columns, agg_layout, global_key_column, minmax_schema, needs_value_set,
+    sum_state_type,
 };
 
 /// One view or sink.

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StringArray},
+    array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, StringArray},
     compute::{CastOptions, cast_with_options},
-    datatypes::{DataType, Field, Schema, SchemaRef},
+    datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType},
     util::display::{ArrayFormatter, FormatOptions},
 };
 
@@ -100,7 +100,9 @@ fn value(column: &ArrayRef, row: usize) -> String {
     if column.is_null(row) {
         return "NULL".to_owned();
     }
-    let format = ArrayFormatter::try_new(column, &FormatOptions::default())
+    // Arrow knows zones by name only with a feature that the service does not need; `UTC` and `+00:00` are the same times.
+    let offset = zone_as(column, "+00:00");
+    let format = ArrayFormatter::try_new(offset.as_ref().unwrap_or(column), &FormatOptions::default())
         .unwrap_or_else(|e| panic!("cannot print a column: {e}"));
     let text = format.value(row).to_string();
     let plain = !text.is_empty() && text != "NULL" && !text.contains([' ', '|', '\'', '\n']);
@@ -156,8 +158,18 @@ fn batch(schema: &SchemaRef, text: &str, rows: &[Vec<Option<String>>]) -> Record
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).unwrap_or_else(|e| panic!("{text:?}: {e}"))
 }
 
+/// A TIMESTAMPTZ column with its zone spelled otherwise.
+fn zone_as(column: &ArrayRef, zone: &str) -> Option<ArrayRef> {
+    let DataType::Timestamp(TimeUnit::Microsecond, Some(_)) = column.data_type() else { return None };
+    Some(Arc::new(column.as_primitive::<TimestampMicrosecondType>().clone().with_timezone(zone)))
+}
+
 fn parse(texts: StringArray, to: &DataType) -> ArrayRef {
     match to {
+        DataType::Timestamp(unit, Some(zone)) if &**zone == "UTC" => {
+            let parsed = parse(texts, &DataType::Timestamp(*unit, Some("+00:00".into())));
+            zone_as(&parsed, zone).unwrap_or(parsed)
+        }
         DataType::Utf8 => Arc::new(texts),
         DataType::Boolean => {
             Arc::new(texts.iter().map(|t| t.map(|t| matches!(t, "true" | "t"))).collect::<BooleanArray>())
@@ -184,6 +196,10 @@ mod tests {
             assert_eq!(print(&chunk(&s, text)), text);
         }
         assert_eq!(print_rows(&rows(&schema("a int, b text"), "1 x | 2 NULL")), "1 x | 2 NULL");
+        let times = "2024-01-31T10:00:00Z 2024-01-31T10:00:00.500 2024-01-31";
+        let times_schema = schema("a timestamptz, b timestamp, c date");
+        assert_eq!(print_rows(&rows(&times_schema, times)), times);
+        assert_eq!(rows(&times_schema, times).column(0).data_type(), times_schema.field(0).data_type());
         assert_eq!(rows(&schema("a int"), "").num_rows(), 0);
     }
 

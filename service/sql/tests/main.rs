@@ -1,0 +1,8 @@
+//! Tests of millstream-sql: grammar and refusals, catalog, plans, queries and DDL over a storage double, and the whole path in one process.
+
+mod catalog;
+mod ddl;
+mod parser;
+mod planner;
+mod query;
+mod support;

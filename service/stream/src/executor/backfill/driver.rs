@@ -1,0 +1,345 @@
+//! Carries out what the machines decide: opens scans, hands chunks to the pipeline, ends the quantum when the next barrier is there.
+//!
+//! Owns: the order of reads within an epoch, budgets, the limiter's waits. No decision about correctness is made here: stopping after any item is fine.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use millstream_storage::{Region, ScanItem, ScanRequest, ScanStream};
+use millstream_types::{Chunk, EpochCuts, Pos, Seq, runtime::Clock};
+use tokio::sync::watch;
+
+use super::{
+    limiter::{Limiter, Permit},
+    machine::{Machine, Policy, Thresholds, Work},
+    progress::{Meter, RegionProgress, status},
+};
+use crate::{BackfillStatus, StreamConfig, StreamError, metrics::JobMetrics, plan::InputPlan};
+
+/// How many regions of an input scan at once.
+const SCAN_PARALLELISM: usize = 4;
+
+/// A scan that brings nothing for so long lets the barrier pass.
+const OPEN_WAIT: Duration = Duration::from_secs(2);
+
+/// Takes the chunks of an epoch.
+pub(crate) trait Downstream: Send {
+    fn chunk(&mut self, chunk: Chunk) -> impl Future<Output = Result<(), StreamError>> + Send;
+}
+
+#[derive(Debug)]
+struct RegionInput {
+    region: Arc<dyn Region>,
+    machine: Machine,
+    policy: Policy,
+    meter: Meter,
+    /// The newest cut.
+    cut: Seq,
+    /// Whether the present epoch has a cut of it; a closed region is left alone.
+    open: bool,
+    over_budget: bool,
+}
+
+/// The input of one job: all its regions.
+#[derive(Debug)]
+pub(crate) struct BackfillExecutor {
+    plan: InputPlan,
+    config: StreamConfig,
+    clock: Arc<dyn Clock>,
+    metrics: JobMetrics,
+    regions: Vec<RegionInput>,
+    limiter: Limiter,
+    /// Where round robin starts, so that no region is always last.
+    turn: usize,
+}
+
+/// What an epoch did to the input.
+#[derive(Debug)]
+pub(crate) struct EpochPositions {
+    pub(crate) progress: Vec<RegionProgress>,
+    /// Cut of each region in the same order: the next floor of its pin.
+    pub(crate) cuts: Vec<Seq>,
+    pub(crate) backfills: Vec<BackfillStatus>,
+    /// Something that must be durable: a region finished or began another pass.
+    pub(crate) milestone: bool,
+}
+
+/// A scan in progress and the region it belongs to.
+struct OpenScan {
+    at: usize,
+    stream: ScanStream,
+}
+
+/// What ends the scans of an epoch.
+struct Quantum<'a> {
+    cuts: &'a watch::Receiver<EpochCuts>,
+    started_ms: u64,
+    scanned: u64,
+    emitted: u64,
+    bytes: usize,
+}
+
+impl BackfillExecutor {
+    pub(crate) fn new(
+        plan: InputPlan,
+        config: StreamConfig,
+        clock: Arc<dyn Clock>,
+        metrics: JobMetrics,
+        regions: Vec<(Arc<dyn Region>, Machine)>,
+        rate: Option<u64>,
+    ) -> Self {
+        let limiter = Limiter::new(rate, config.chunk_rows, clock.now_ms());
+        let regions = regions
+            .into_iter()
+            .map(|(region, machine)| {
+                let policy = if machine.is_end() { Policy::Live } else { Policy::Follow };
+                let cut = machine.position().below;
+                RegionInput { region, machine, policy, meter: Meter::default(), cut, open: false, over_budget: false }
+            })
+            .collect();
+        Self { plan, config, clock, metrics, regions, limiter, turn: 0 }
+    }
+
+    pub(crate) fn set_rate(&mut self, rate: Option<u64>) {
+        self.limiter.set_rate(rate, self.clock.now_ms());
+        self.metrics.rate_limit.set(rate.map_or(-1, |r| r as i64));
+    }
+
+    /// Reads one epoch. `newer` tells that the next barrier has come. A region without a cut (closed, quarantined) stands still.
+    pub(crate) async fn epoch(
+        &mut self,
+        cuts: &EpochCuts,
+        newer: &watch::Receiver<EpochCuts>,
+        paused: bool,
+        down: &mut impl Downstream,
+    ) -> Result<EpochPositions, StreamError> {
+        let passes: Vec<u32> = self.regions.iter().map(|r| r.machine.pass).collect();
+        for r in &mut self.regions {
+            r.over_budget = false;
+            let cut = cuts.cuts.get(&r.region.id());
+            r.open = cut.is_some();
+            r.cut = cut.map_or(r.cut, |c| r.cut.max(*c));
+        }
+        if !paused {
+            for i in 0..self.regions.len() {
+                if let Some(cut) = cuts.cuts.get(&self.regions[i].region.id()) {
+                    self.advance(i, *cut, down).await?;
+                }
+            }
+            self.sweep(newer, down).await?;
+        }
+        let mut milestone = false;
+        for (r, pass) in self.regions.iter_mut().zip(passes) {
+            milestone |= r.machine.barrier(cuts.epoch) || r.machine.pass != pass;
+        }
+        Ok(self.positions(paused, milestone))
+    }
+
+    fn request(&self, from: Option<Seq>, to: Seq, after: Pos, until: Pos, max_rows: usize) -> ScanRequest {
+        ScanRequest { from, to, after, until, columns: Some(self.plan.columns.clone()), max_rows }
+    }
+
+    /// Forwards the change of covered keys up to the cut, or leaves it for later.
+    async fn advance(&mut self, i: usize, cut: Seq, down: &mut impl Downstream) -> Result<(), StreamError> {
+        let thresholds =
+            Thresholds { catchup_rows: self.config.catchup_rows, follow_max_rows: self.config.follow_max_rows };
+        let r = &mut self.regions[i];
+        let p = r.machine.position().clone();
+        if cut <= p.below {
+            return Ok(());
+        }
+        let behind = r.region.estimate(Some(p.below), cut, &Pos::NotStarted).rows;
+        let left = if p.at == Pos::End { 0 } else { r.region.estimate(p.above, p.below, &p.at).rows };
+        r.policy = r.machine.choose(behind, left, &thresholds);
+        let work = r.machine.begin(cut, r.policy);
+        if let Some(Work::Scan { above, below, after }) = r.machine.scan() {
+            r.machine.total = r.machine.total.max(r.machine.scanned + r.region.estimate(above, below, &after).rows);
+        }
+        if let Some(Work::Advance { from, to, until }) = work {
+            let request = self.request(Some(from), to, Pos::NotStarted, until, self.config.chunk_rows);
+            let mut stream = self.regions[i].region.scan(request);
+            while let Some(item) = stream.next().await {
+                if let ScanItem::Rows { chunk, .. } = item? {
+                    self.metrics.live_forwarded.inc_by(chunk.len() as u64);
+                    down.chunk(chunk).await?;
+                }
+            }
+            self.regions[i].machine.advanced(to);
+        }
+        Ok(())
+    }
+
+    /// Scans the regions in turn until the quantum ends, the budget is used, or all is covered.
+    async fn sweep(
+        &mut self,
+        newer: &watch::Receiver<EpochCuts>,
+        down: &mut impl Downstream,
+    ) -> Result<(), StreamError> {
+        let n = self.regions.len();
+        let mut waiting: Vec<usize> = (0..n).map(|k| (k + self.turn) % n).collect();
+        waiting.retain(|i| self.regions[*i].open && self.regions[*i].machine.scan().is_some());
+        waiting.reverse();
+        self.turn = (self.turn + 1) % n.max(1);
+        let mut quantum = Quantum { cuts: newer, started_ms: self.clock.now_ms(), scanned: 0, emitted: 0, bytes: 0 };
+        let mut open: Vec<OpenScan> = Vec::new();
+        let mut next = 0;
+        while !waiting.is_empty() || !open.is_empty() {
+            if self.limiter.rate() == Some(0) || self.is_over(&quantum) || !self.wait_for_permit(&mut quantum).await {
+                break;
+            }
+            while open.len() < SCAN_PARALLELISM
+                && let Some(at) = waiting.pop()
+            {
+                open.extend(self.open_scan(at));
+            }
+            if open.is_empty() {
+                continue;
+            }
+            next %= open.len();
+            let Some(item) = self.next_item(&mut open[next].stream, &quantum).await else { break };
+            let at = open[next].at;
+            match item {
+                None => {
+                    self.regions[at].machine.scan_end();
+                    open.swap_remove(next);
+                }
+                Some(item) => {
+                    self.take(at, item?, &mut quantum, down).await?;
+                    next += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open_scan(&self, at: usize) -> Option<OpenScan> {
+        let r = &self.regions[at];
+        let Some(Work::Scan { above, below, after }) = r.machine.scan() else { return None };
+        self.metrics.scan_opens.inc();
+        let request = self.request(above, below, after, Pos::End, self.limiter.chunk_rows());
+        Some(OpenScan { at, stream: r.region.scan(request) })
+    }
+
+    /// The next item of a scan; the outer `None` means that the scan is slow and the barrier goes first.
+    async fn next_item(
+        &self,
+        stream: &mut ScanStream,
+        quantum: &Quantum<'_>,
+    ) -> Option<Option<Result<ScanItem, millstream_storage::StorageError>>> {
+        let late = async {
+            self.clock.sleep(OPEN_WAIT).await;
+            let mut cuts = quantum.cuts.clone();
+            // A closed channel never brings a barrier; the scan then decides alone.
+            if cuts.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            item = stream.next() => Some(item),
+            () = late => None,
+        }
+    }
+
+    async fn take(
+        &mut self,
+        at: usize,
+        item: ScanItem,
+        quantum: &mut Quantum<'_>,
+        down: &mut impl Downstream,
+    ) -> Result<(), StreamError> {
+        match item {
+            ScanItem::Rows { chunk, last, scanned } => {
+                let rows = chunk.len();
+                quantum.scanned += scanned;
+                quantum.emitted += rows as u64;
+                quantum.bytes += chunk.rows.columns().iter().map(slice_bytes).sum::<usize>();
+                self.metrics.backfill_rows.inc_by(rows as u64);
+                self.metrics.backfill_scanned.inc_by(scanned);
+                down.chunk(chunk).await?;
+                self.limiter.take(rows);
+                self.regions[at].machine.rows(last, rows as u64, scanned)?;
+            }
+            ScanItem::Mark { at: key, scanned } => {
+                quantum.scanned += scanned;
+                self.metrics.backfill_scanned.inc_by(scanned);
+                self.regions[at].machine.mark(key, scanned)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the epoch has had its share of scanning.
+    fn is_over(&mut self, q: &Quantum<'_>) -> bool {
+        if q.emitted >= self.config.epoch_rows || q.bytes >= self.config.epoch_bytes {
+            for r in &mut self.regions {
+                r.over_budget = !r.machine.is_end();
+            }
+            return true;
+        }
+        let served = q.scanned >= self.config.quantum_rows
+            || self.clock.now_ms().saturating_sub(q.started_ms) >= self.config.quantum.as_millis() as u64;
+        served && q.cuts.has_changed().unwrap_or(false)
+    }
+
+    /// True when a chunk may go; false when a barrier came while the limiter made us wait.
+    async fn wait_for_permit(&mut self, q: &mut Quantum<'_>) -> bool {
+        loop {
+            let ms = match self.limiter.permit(self.clock.now_ms()) {
+                Permit::Rows(_) => return true,
+                Permit::Hold => return false,
+                Permit::WaitMs(ms) => ms,
+            };
+            self.metrics.limiter_wait.inc_by(ms as f64 / 1000.0);
+            let mut cuts = q.cuts.clone();
+            tokio::select! {
+                () = self.clock.sleep(Duration::from_millis(ms)) => {}
+                changed = cuts.changed() => if changed.is_ok() { return false },
+            }
+        }
+    }
+
+    fn positions(&mut self, user_paused: bool, milestone: bool) -> EpochPositions {
+        let now = self.clock.now_ms();
+        let rate = self.limiter.rate();
+        let mut result = EpochPositions { progress: Vec::new(), cuts: Vec::new(), backfills: Vec::new(), milestone };
+        let (mut scanned, mut total, mut lag) = (0, 0, 0);
+        for r in &mut self.regions {
+            let p = RegionProgress::of(r.region.id(), &r.machine);
+            r.meter.sample(now, p.scanned);
+            let mut paused = Vec::new();
+            if user_paused {
+                paused.push("user");
+            }
+            if rate == Some(0) && !r.machine.is_end() {
+                paused.push("limit");
+            }
+            if r.over_budget {
+                paused.push("budget");
+            }
+            scanned += p.scanned;
+            total += p.total.max(p.scanned);
+            if r.cut > p.position.below {
+                lag += r.region.estimate(Some(p.position.below), r.cut, &Pos::NotStarted).rows;
+            }
+            result.backfills.push(status(self.plan.input, &p, r.policy, &r.meter, rate, paused));
+            result.cuts.push(r.cut.max(p.position.below));
+            result.progress.push(p);
+        }
+        let finished = self.regions.iter().all(|r| r.machine.is_end());
+        let ratio = if finished { 1.0 } else { (scanned as f64 / f64::max(total as f64, 1.0)).min(0.999) };
+        self.metrics.backfill_ratio.set(ratio);
+        let eta = result.backfills.iter().try_fold(0.0, |m: f64, b| b.eta_seconds.map(|s| m.max(s)));
+        self.metrics.backfill_eta.set(eta.unwrap_or(-1.0));
+        self.metrics.lag_rows.set(lag as i64);
+        result
+    }
+
+    pub(crate) fn metrics(&self) -> &JobMetrics {
+        &self.metrics
+    }
+}
+
+fn slice_bytes(array: &arrow::array::ArrayRef) -> usize {
+    array.to_data().get_slice_memory_size().unwrap_or(0)
+}
