@@ -195,7 +195,8 @@ async fn a_restart_reads_to_the_high_watermark() {
     env.crash().await;
     let (engine, again) = (env.engine.clone(), spec.clone());
     let opening = tokio::spawn(async move { engine.open_region(&again).await.unwrap() });
-    env.gates.waiting(Point::EndCaptured).await;
+    eventually("the end is captured", async || (env.gates.passed(Point::EndCaptured) > 0, ())).await;
+    assert!(!opening.is_finished());
     env.log.end_transaction("t.other", false);
     assert_eq!(appended(&opening.await.unwrap()).await, [1, 2]);
 }
