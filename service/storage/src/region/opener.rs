@@ -6,7 +6,12 @@ use std::sync::Arc;
 
 use millstream_types::{RegionKind, Seq, error::chain};
 
-use super::{RegionShared, shared::Cell, state::{Event, RegionState}, version::Version};
+use super::{
+    RegionShared,
+    shared::Cell,
+    state::{Event, RegionState},
+    version::Version,
+};
 use crate::{
     RegionSpec, StorageError, WalBinding,
     context::Context,

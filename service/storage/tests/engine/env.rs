@@ -17,8 +17,8 @@ use millstream_storage::{
     wal::EpochBatch,
 };
 use millstream_types::{
-    Column, CommitOutcome, Decoded, Decoder, DecoderFactory, Epoch, EpochWriter, JobId, LogSystem, Offset, Op, RawBatch, RegionId, Seq,
-    ShardId, SqlType, TableId, TableSchema, TopicPartition,
+    Column, CommitOutcome, Decoded, Decoder, DecoderFactory, Epoch, EpochWriter, JobId, LogSystem, Offset, Op,
+    RawBatch, RegionId, Seq, ShardId, SqlType, TableId, TableSchema, TopicPartition,
     runtime::{Clock, SystemClock, Tasks},
     testing::MemoryLog,
 };
@@ -28,6 +28,11 @@ use crate::data::faulty::{FaultyStore, faulty};
 
 pub(crate) const WAL: &str = "t.wal";
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Key and value; `None` is a delete.
+pub(crate) type Row = (i64, Option<i64>);
+/// What a checkpoint has for one region.
+pub(crate) type Part<'a> = (&'a Arc<dyn Region>, &'a [Row]);
 
 pub(crate) struct Env {
     pub log: MemoryLog,
@@ -96,7 +101,13 @@ impl Env {
     }
 }
 
-async fn start(config: &StorageConfig, log: &MemoryLog, bucket: &Arc<Bucket>, clock: &Arc<dyn Clock>, gates: &Arc<Gates>) -> Arc<Engine> {
+async fn start(
+    config: &StorageConfig,
+    log: &MemoryLog,
+    bucket: &Arc<Bucket>,
+    clock: &Arc<dyn Clock>,
+    gates: &Arc<Gates>,
+) -> Arc<Engine> {
     let deps = StorageDeps {
         bucket: bucket.clone(),
         logs: log.system(),
@@ -168,7 +179,8 @@ impl DecoderFactory for TextDecoder {
 
 impl Decoder for TextDecoder {
     fn decode(&mut self, batch: &RawBatch) -> Decoded {
-        let (mut ids, mut values, mut ops, mut offsets, mut ignored) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0);
+        let (mut ids, mut values, mut ops, mut offsets, mut ignored) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0);
         let number = |b: Option<&[u8]>| std::str::from_utf8(b?).ok()?.parse::<i64>().ok();
         for i in 0..batch.len() {
             let value = number(batch.values.get(i));
@@ -190,19 +202,28 @@ impl Decoder for TextDecoder {
 
 /// Rows (id, v) of the test schemas; `None` = a delete.
 pub(crate) fn batch(schema: &TableSchema, rows: &[(i64, Option<i64>)]) -> (RecordBatch, Vec<Op>) {
-    let columns: Vec<ArrayRef> =
-        vec![Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.0))), Arc::new(rows.iter().map(|r| r.1).collect::<Int64Array>())];
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.0))),
+        Arc::new(rows.iter().map(|r| r.1).collect::<Int64Array>()),
+    ];
     let ops = rows.iter().map(|r| if r.1.is_some() { Op::Insert } else { Op::Delete }).collect();
     (RecordBatch::try_new(schema.arrow(), columns).unwrap(), ops)
 }
 
-pub(crate) async fn write(region: &Arc<dyn Region>, rows: &[(i64, Option<i64>)], id: u128) -> Result<(Seq, Seq), StorageError> {
+pub(crate) async fn write(
+    region: &Arc<dyn Region>,
+    rows: &[(i64, Option<i64>)],
+    id: u128,
+) -> Result<(Seq, Seq), StorageError> {
     let (rows, ops) = batch(&region.schema(), rows);
     region.write(rows, ops, id).await
 }
 
 /// All rows of a scan, in its order.
-pub(crate) async fn scanned(region: &Arc<dyn Region>, request: ScanRequest) -> Result<Vec<(Op, i64, Option<i64>)>, StorageError> {
+pub(crate) async fn scanned(
+    region: &Arc<dyn Region>,
+    request: ScanRequest,
+) -> Result<Vec<(Op, i64, Option<i64>)>, StorageError> {
     let items: Vec<ScanItem> = region.scan(request).try_collect().await?;
     let mut rows = Vec::new();
     for item in items {
@@ -240,14 +261,14 @@ pub(crate) async fn checkpoint(
     writer: &mut Box<dyn EpochWriter>,
     job: u64,
     epoch: u64,
-    parts: &[(&Arc<dyn Region>, &[(i64, Option<i64>)])],
+    parts: &[Part<'_>],
 ) -> Vec<i64> {
     let (batch, offsets) = commit_only(writer, job, epoch, parts).await;
     batch.apply(&*env.engine, &offsets).await.unwrap();
     offsets
 }
 
-pub(crate) fn epoch_batch(job: u64, epoch: u64, parts: &[(&Arc<dyn Region>, &[(i64, Option<i64>)])]) -> EpochBatch {
+pub(crate) fn epoch_batch(job: u64, epoch: u64, parts: &[Part<'_>]) -> EpochBatch {
     let mut epoch_batch = EpochBatch::new(WAL, ShardId(0), JobId(job), Epoch(epoch), 0);
     for (region, rows) in parts {
         let (rows, ops) = batch(&region.schema(), rows);
@@ -262,7 +283,7 @@ pub(crate) async fn commit_only(
     writer: &mut Box<dyn EpochWriter>,
     job: u64,
     epoch: u64,
-    parts: &[(&Arc<dyn Region>, &[(i64, Option<i64>)])],
+    parts: &[Part<'_>],
 ) -> (EpochBatch, Vec<i64>) {
     let epoch_batch = epoch_batch(job, epoch, parts);
     match writer.commit(std::slice::from_ref(epoch_batch.out_batch())).await {

@@ -6,7 +6,8 @@ use millstream_storage::{Pin, PinOwner, ScanRequest, Storage, StorageConfig, Sto
 use millstream_types::{Classified, ErrorKind, InputId, JobId, Op, OutBatch, Seq};
 
 use super::env::{
-    Env, append_schema, appended, as_of, at, checkpoint, content, eventually, job_writer, keyed_schema, scanned, shared_spec, small, topic_spec, write,
+    Env, append_schema, appended, as_of, at, checkpoint, content, eventually, job_writer, keyed_schema, scanned,
+    shared_spec, small, topic_spec, write,
 };
 use crate::data::faulty::{Verb, When};
 
@@ -42,7 +43,10 @@ async fn uploads_overlap_commits_do_not() {
         write(&region, &[(i, Some(i))], i as u128 + 1).await.unwrap();
         let r = region.clone();
         flushes.push(tokio::spawn(async move { r.flush().await }));
-        eventually("frozen", async || (env.gates.passed(Point::Frozen) == i as usize + 1, env.gates.passed(Point::Frozen))).await;
+        eventually("frozen", async || {
+            (env.gates.passed(Point::Frozen) == i as usize + 1, env.gates.passed(Point::Frozen))
+        })
+        .await;
     }
     env.gates.waiting(Point::SstUploaded).await;
     assert_eq!(appended(&region).await, [0, 1, 2]);
@@ -100,14 +104,18 @@ async fn biggest_of_any_worker_flushes() {
             write(region, &big(i, if n == 2 { 8000 } else { 1000 }), (i * 10 + n as i64 + 1) as u128).await.unwrap();
         }
     }
-    eventually("the biggest is flushed", async || (!regions[2].status().files.is_empty(), env.engine.write_buffer())).await;
+    eventually("the biggest is flushed", async || (!regions[2].status().files.is_empty(), env.engine.write_buffer()))
+        .await;
     assert!(regions[0].status().files.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stall_reject_and_recovery() {
     let env = Env::new().await;
-    let (hot, cold) = (env.create_open(&shared_spec(1, append_schema())).await, env.create_open(&shared_spec(2, append_schema())).await);
+    let (hot, cold) = (
+        env.create_open(&shared_spec(1, append_schema())).await,
+        env.create_open(&shared_spec(2, append_schema())).await,
+    );
     env.gates.hold(Point::FlushStart);
     let mut id = 0;
     let refused = loop {
@@ -126,7 +134,8 @@ async fn stall_reject_and_recovery() {
         let hot = hot.clone();
         tokio::spawn(async move { write(&hot, &[(0, Some(0))], 20_000).await })
     };
-    eventually("parked", async || (env.gates.passed(Point::WriteParked) >= 2, env.gates.passed(Point::WriteParked))).await;
+    eventually("parked", async || (env.gates.passed(Point::WriteParked) >= 2, env.gates.passed(Point::WriteParked)))
+        .await;
     env.gates.release(Point::FlushStart);
     parked.await.unwrap().unwrap();
     write(&hot, &[(1, Some(1))], 20_001).await.unwrap();
@@ -151,7 +160,9 @@ async fn apply_waits_at_a_stall_and_is_never_rejected() {
     let (batch, offsets) = super::env::commit_only(&mut writer, 5, epoch + 1, &[(&region, &[(1, Some(1))])]).await;
     let engine = env.engine.clone();
     let applying = tokio::spawn(async move { batch.apply(&*engine, &offsets).await });
-    tokio::time::timeout(Duration::from_millis(600), async { env.gates.waiting(Point::FlushStart).await }).await.unwrap();
+    tokio::time::timeout(Duration::from_millis(600), async { env.gates.waiting(Point::FlushStart).await })
+        .await
+        .unwrap();
     eventually("parked", async || (env.gates.passed(Point::WriteParked) >= 1, ())).await;
     assert!(!applying.is_finished());
     env.gates.release(Point::FlushStart);
@@ -161,7 +172,8 @@ async fn apply_waits_at_a_stall_and_is_never_rejected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_that_is_faster_than_the_bucket_waits() {
-    let mut env = Env::with(StorageConfig { tail_ahead_bytes: 256 << 10, tail_ahead_total_bytes: 512 << 10, ..small() }).await;
+    let mut env =
+        Env::with(StorageConfig { tail_ahead_bytes: 256 << 10, tail_ahead_total_bytes: 512 << 10, ..small() }).await;
     env.log.create_topic("in", 1);
     let spec = topic_spec(&env, 1, "in", append_schema()).await;
     let region = env.create_open(&spec).await;
@@ -251,7 +263,9 @@ async fn pins_survive_a_restart_and_are_honoured_by_flush_and_compaction() {
     }
     let region = env.engine.open_region(&spec).await.unwrap();
     for i in 5..12_i64 {
-        write(&region, &[(1, Some(i)), (i % 3 + 10, Some(i)), ((i + 1) % 3 + 10, None)], 100 + i as u128).await.unwrap();
+        write(&region, &[(1, Some(i)), (i % 3 + 10, Some(i)), ((i + 1) % 3 + 10, None)], 100 + i as u128)
+            .await
+            .unwrap();
         let cut = region.applied();
         history.push((cut, content(&region).await));
         if i == 7 {
@@ -285,7 +299,6 @@ async fn pins_survive_a_restart_and_are_honoured_by_flush_and_compaction() {
     // Without the pins a compaction drops what nobody needs, and says so to those who ask.
     env.engine.unpin_job(JobId(9)).await.unwrap();
     write(&region, &[(1, Some(99))], 999).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(2)).await;
     eventually("history moves on", async || {
         write(&region, &[(1, Some(100))], rand::random()).await.unwrap();
         region.flush().await.unwrap();

@@ -3,11 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use millstream_storage::{Storage, StorageError, listener::Point};
-use millstream_types::{CommitOutcome, ErrorKind, Classified, JobId, OutBatch, ShardId, TopicPartition, testing::CommitFault};
+use millstream_types::{
+    Classified, CommitOutcome, ErrorKind, JobId, OutBatch, ShardId, TopicPartition, testing::CommitFault,
+};
 
 use super::env::{
-    Env, WAL, append_schema, appended, as_of, checkpoint, commit_only, content, epoch_batch, eventually, job_writer, keyed_schema, shared_spec,
-    small, write,
+    Env, WAL, append_schema, appended, as_of, checkpoint, commit_only, content, epoch_batch, eventually, job_writer,
+    keyed_schema, shared_spec, small, write,
 };
 
 fn wal() -> TopicPartition {
@@ -143,7 +145,8 @@ async fn a_checkpoint_is_applied_once_also_when_it_is_replayed() {
     let (v, p) = (env.create_open(&view).await, env.create_open(&progress).await);
     let mut writer = job_writer(&env, 5).await;
     checkpoint(&env, &mut writer, 5, 100, &[(&v, &[(1, Some(1)), (2, Some(2))]), (&p, &[(0, Some(100))])]).await;
-    let (batch, offsets) = commit_only(&mut writer, 5, 101, &[(&v, &[(2, None), (3, Some(3))]), (&p, &[(0, Some(101))])]).await;
+    let (batch, offsets) =
+        commit_only(&mut writer, 5, 101, &[(&v, &[(2, None), (3, Some(3))]), (&p, &[(0, Some(101))])]).await;
     env.engine.replay_shard(ShardId(0), JobId(5), &[view.id, progress.id]).await.unwrap();
     let expected = BTreeMap::from([(1, 1), (3, 3)]);
     assert_eq!((content(&v).await, content(&p).await), (expected.clone(), BTreeMap::from([(0, 101)])));
@@ -159,7 +162,10 @@ async fn a_checkpoint_is_applied_once_also_when_it_is_replayed() {
         r.unwrap();
     }
     let (v, p) = (env.engine.region(view.id).unwrap(), env.engine.region(progress.id).unwrap());
-    assert_eq!((content(&v).await, content(&p).await), (BTreeMap::from([(1, 1), (3, 3), (4, 4)]), BTreeMap::from([(0, 102)])));
+    assert_eq!(
+        (content(&v).await, content(&p).await),
+        (BTreeMap::from([(1, 1), (3, 3), (4, 4)]), BTreeMap::from([(0, 102)]))
+    );
     env.engine.replay_shard(ShardId(0), JobId(5), &[view.id, progress.id]).await.unwrap();
     assert_eq!(content(&v).await.len(), 3);
 }
@@ -209,7 +215,11 @@ async fn foreign_record_is_skipped_and_corrupt_entry_hurts_one_region() {
     write(&g, &[(1, Some(1))], 1).await.unwrap();
     env.log.put(WAL, 0, None, Some("hello"));
     let mut broken = OutBatch::new(WAL, 0);
-    broken.push(0, Some(&bad.id.as_u64().to_be_bytes()), Some(b"MSW1 but nothing that follows has a checksum that fits, by far not"));
+    broken.push(
+        0,
+        Some(&bad.id.as_u64().to_be_bytes()),
+        Some(b"MSW1 but nothing that follows has a checksum that fits, by far not"),
+    );
     env.log.append(&broken);
     write(&b, &[(1, Some(1))], 2).await.unwrap();
     write(&g, &[(2, Some(2))], 3).await.unwrap();
@@ -239,7 +249,11 @@ async fn prune_removes_nothing_needed() {
     assert_eq!(env.log.ends(&wal()).unwrap().start.0, 0, "region 1 needs its first row");
     regions[0].flush().await.unwrap();
     env.engine.prune().await;
-    assert_eq!(env.log.ends(&wal()).unwrap().start.0, kept.0, "now region 2 holds it back; region 3 has no rows and holds nothing");
+    assert_eq!(
+        env.log.ends(&wal()).unwrap().start.0,
+        kept.0,
+        "now region 2 holds it back; region 3 has no rows and holds nothing"
+    );
 
     // A closed region counts by its manifest.
     env.engine.close_region(specs[1].id).await.unwrap();

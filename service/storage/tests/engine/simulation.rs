@@ -8,7 +8,10 @@ use millstream_storage::{Pin, PinOwner, Region, RegionSpec, Storage};
 use millstream_types::{InputId, JobId, Op, Seq, ShardId, testing::CommitFault};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use super::env::{Env, append_schema, appended, as_of, commit_only, content, epoch_batch, job_writer, keyed_schema, shared_spec, small, topic_spec, write};
+use super::env::{
+    Env, Part, append_schema, appended, as_of, commit_only, content, epoch_batch, job_writer, keyed_schema,
+    shared_spec, small, topic_spec, write,
+};
 use crate::data::faulty::{Verb, When};
 
 /// What the regions should hold.
@@ -35,12 +38,13 @@ const JOB: u64 = 5;
 impl Run {
     async fn new(seed: u64) -> Run {
         let mut config = small();
-        config.compaction.automatic = seed % 2 == 0;
+        config.compaction.automatic = seed.is_multiple_of(2);
         config.compaction.min_runs = 2;
         let env = Env::with(config).await;
         env.log.create_topic("in", 1);
         let topic = topic_spec(&env, 4, "in", keyed_schema()).await;
-        let specs = [shared_spec(1, keyed_schema()), shared_spec(2, keyed_schema()), shared_spec(3, append_schema()), topic];
+        let specs =
+            [shared_spec(1, keyed_schema()), shared_spec(2, keyed_schema()), shared_spec(3, append_schema()), topic];
         for spec in &specs {
             env.create_open(spec).await;
         }
@@ -53,7 +57,9 @@ impl Run {
 
     fn rows(&mut self) -> Vec<(i64, Option<i64>)> {
         let n = self.rng.random_range(1..6);
-        (0..n).map(|_| (self.rng.random_range(0..8), self.rng.random_bool(0.7).then(|| self.rng.random_range(0..100)))).collect()
+        (0..n)
+            .map(|_| (self.rng.random_range(0..8), self.rng.random_bool(0.7).then(|| self.rng.random_range(0..100))))
+            .collect()
     }
 
     async fn step(&mut self) {
@@ -85,7 +91,7 @@ impl Run {
         let (view, progress) = (self.region(0), self.region(1));
         let mut writer = job_writer(&self.env, JOB).await;
         let progress_rows = [(0, Some(self.epoch as i64))];
-        let parts: [(&Arc<dyn Region>, &[(i64, Option<i64>)]); 2] = [(&view, &rows), (&progress, &progress_rows)];
+        let parts: [Part<'_>; 2] = [(&view, &rows), (&progress, &progress_rows)];
         let committed = match self.rng.random_range(0..4) {
             0 => {
                 let committed = self.rng.random_bool(0.5);
@@ -94,7 +100,11 @@ impl Run {
                 let outcome = writer.commit(std::slice::from_ref(batch.out_batch())).await;
                 assert!(matches!(outcome, millstream_types::CommitOutcome::Unknown(_)));
                 writer.init().await.unwrap();
-                self.env.engine.replay_shard(ShardId(0), JobId(JOB), &[self.specs[0].id, self.specs[1].id]).await.unwrap();
+                self.env
+                    .engine
+                    .replay_shard(ShardId(0), JobId(JOB), &[self.specs[0].id, self.specs[1].id])
+                    .await
+                    .unwrap();
                 committed
             }
             1 => {
@@ -166,7 +176,11 @@ impl Run {
     async fn pin(&mut self) {
         let (view, seq) = (self.region(0), self.region(0).applied());
         let owner = PinOwner { job: JobId(JOB), input: InputId(0) };
-        let pin = if self.rng.random_bool(0.5) { Pin { exact: vec![seq], floor: None } } else { Pin { exact: vec![], floor: Some(seq) } };
+        let pin = if self.rng.random_bool(0.5) {
+            Pin { exact: vec![seq], floor: None }
+        } else {
+            Pin { exact: vec![], floor: Some(seq) }
+        };
         view.pin(owner, pin).await.unwrap();
         self.model.pinned = Some((seq, self.model.view.clone()));
     }
@@ -203,7 +217,9 @@ impl Run {
             assert_eq!(&as_of(&self.region(0), *seq).await, map, "as of pin {seq}");
             let now = self.region(0).applied();
             let mut replayed = map.clone();
-            for (op, id, v) in super::env::scanned(&self.region(0), millstream_storage::ScanRequest::changes(*seq, now)).await.unwrap() {
+            for (op, id, v) in
+                super::env::scanned(&self.region(0), millstream_storage::ScanRequest::changes(*seq, now)).await.unwrap()
+            {
                 match op {
                     Op::Insert | Op::UpdateInsert => replayed.insert(id, v.unwrap()),
                     Op::Delete | Op::UpdateDelete => replayed.remove(&id),

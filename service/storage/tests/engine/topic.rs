@@ -87,7 +87,14 @@ async fn a_restart_reads_from_flushed_and_doubles_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crash_at_each_step_of_a_flush_loses_and_doubles_nothing() {
-    for point in [Point::Frozen, Point::FlushStart, Point::SstUploaded, Point::ManifestPutSent, Point::ManifestPutDone, Point::VersionSwapped] {
+    for point in [
+        Point::Frozen,
+        Point::FlushStart,
+        Point::SstUploaded,
+        Point::ManifestPutSent,
+        Point::ManifestPutDone,
+        Point::VersionSwapped,
+    ] {
         let mut env = env_with_topic().await;
         let spec = topic_spec(&env, 1, "in", append_schema()).await;
         let region = env.create_open(&spec).await;
@@ -131,7 +138,10 @@ async fn an_expired_position_follows_the_policy() {
     assert_eq!((*from, *to), (at(10), at(20)));
     let standing = env.engine.region(spec.id).unwrap();
     let status = standing.status();
-    assert_eq!((status.state, status.gaps.as_slice()), ("quarantined", &["retention [10, 20) policy fail".to_owned()][..]));
+    assert_eq!(
+        (status.state, status.gaps.as_slice()),
+        ("quarantined", &["retention [10, 20) policy fail".to_owned()][..])
+    );
     assert!(status.reason.unwrap().contains("ALTER TABLE in SET (on_data_loss = 'continue')"));
     assert_eq!(appended(&standing).await, (0..10).collect::<Vec<_>>(), "reads go on");
 
