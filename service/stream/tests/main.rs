@@ -6,4 +6,5 @@ mod aggregation;
 mod end_to_end;
 mod machine;
 mod operators;
+mod real_storage;
 mod support;
