@@ -108,7 +108,7 @@ async fn a_transaction_without_a_broker_is_never_called_committed_and_can_be_sen
     committed(w.commit(&[batch(&t, 0..1)]).await);
     proxy.set(Fault::Silent);
     let outcome = w.commit(&[batch(&t, 1..4)]).await;
-    println!("no broker for the whole transaction: {outcome:?}");
+    tracing::info!(?outcome, "no broker for the whole transaction");
     assert!(
         matches!(outcome, CommitOutcome::Unknown(_) | CommitOutcome::Fenced(_)),
         "the abort could not be done: {outcome:?}"
