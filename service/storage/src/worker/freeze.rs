@@ -91,6 +91,9 @@ impl RegionWorkerLoop {
                 return;
             }
             self.freeze(&shared, "engine_full");
+            if self.regions.get(&shared.id).is_some_and(|r| r.mutable_bytes >= bytes) {
+                return;
+            }
             // Another worker may have the biggest one now.
             self.ctx.buffer.notify();
         }

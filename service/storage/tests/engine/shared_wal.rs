@@ -2,14 +2,18 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use millstream_storage::{Storage, StorageError, listener::Point};
+use millstream_storage::{
+    Storage, StorageError,
+    listener::Point,
+    wal::{EpochBatch, entry::EntryLimits},
+};
 use millstream_types::{
-    Classified, CommitOutcome, ErrorKind, JobId, OutBatch, ShardId, TopicPartition, testing::CommitFault,
+    Classified, CommitOutcome, Epoch, ErrorKind, JobId, Op, OutBatch, ShardId, TopicPartition, testing::CommitFault,
 };
 
 use super::env::{
-    Env, WAL, append_schema, appended, as_of, checkpoint, commit_only, content, epoch_batch, eventually, job_writer,
-    keyed_schema, shared_spec, small, write,
+    Env, WAL, append_schema, appended, as_of, batch, checkpoint, commit_only, content, epoch_batch, eventually,
+    job_writer, keyed_schema, shared_spec, small, write,
 };
 
 fn wal() -> TopicPartition {
@@ -271,6 +275,9 @@ async fn prune_removes_nothing_needed() {
     assert_eq!(content(&second).await, BTreeMap::from([(1, 1)]));
     second.flush().await.unwrap();
     env.engine.prune().await;
+    assert_eq!(env.log.ends(&wal()).unwrap().start.0, kept.0, "region 3 is not open: nobody knows that it has no rows");
+    env.engine.open_region(&specs[2]).await.unwrap();
+    env.engine.prune().await;
     let stable = env.log.ends(&wal()).unwrap();
     assert_eq!(stable.start, stable.stable);
     env.crash().await;
@@ -302,4 +309,34 @@ async fn a_new_region_does_not_read_the_old_log() {
     let (_, end) = write(&old, &[(1, Some(1))], 1).await.unwrap();
     let new = env.create_open(&shared_spec(2, append_schema())).await;
     assert!(new.status().flushed >= end);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_epoch_batch_is_the_same_applied_and_replayed() {
+    let mut env = Env::new().await;
+    let specs = [shared_spec(1, keyed_schema()), shared_spec(2, append_schema())];
+    let (view, log) = (env.create_open(&specs[0]).await, env.create_open(&specs[1]).await);
+    let mut writer = job_writer(&env, 5).await;
+    checkpoint(&env, &mut writer, 5, 1, &[(&view, &[(1, Some(1)), (2, Some(2))])]).await;
+    // An update pair is one put; small entries are cut; the end comes last.
+    let (mut rows, mut ops) = batch(&keyed_schema(), &[(1, Some(1)), (1, Some(10)), (2, None), (3, Some(3))]);
+    ops.splice(0..2, [Op::UpdateDelete, Op::UpdateInsert]);
+    let limits = EntryLimits { entry_bytes: 2048, max_row_bytes: 1 << 20 };
+    let mut epoch = EpochBatch::new(WAL, ShardId(0), JobId(5), Epoch(2), 7).with_limits(limits);
+    epoch.add(&*view, rows.clone(), ops).unwrap();
+    rows = batch(&append_schema(), &(0..1000).map(|i| (i, Some(i))).collect::<Vec<_>>()).0;
+    epoch.add(&*log, rows, vec![Op::Insert; 1000]).unwrap();
+    epoch.end(b"positions");
+    let out = epoch.out_batch();
+    assert!(out.want_offsets && out.len() > 8 && epoch.size_bytes() > out.size_bytes(), "{} records", out.len());
+    let CommitOutcome::Committed { offsets } = writer.commit(std::slice::from_ref(out)).await else {
+        panic!("not committed")
+    };
+    epoch.apply(&*env.engine, &offsets[0]).await.unwrap();
+    let applied = (content(&view).await, appended(&log).await);
+    assert_eq!(applied, (BTreeMap::from([(1, 10), (3, 3)]), (0..1000).collect()));
+    env.crash().await;
+    let opened = env.engine.open_regions(specs.to_vec()).await;
+    let replayed = (content(opened[0].1.as_ref().unwrap()).await, appended(opened[1].1.as_ref().unwrap()).await);
+    assert_eq!(replayed, applied);
 }
