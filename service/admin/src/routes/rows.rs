@@ -196,13 +196,16 @@ async fn wait_for_view(
 
 const MAX_INSERT_ROWS: usize = 10_000;
 
+/// One row as it was sent: numbers keep all their digits.
+type JsonRow = BTreeMap<String, Box<RawValue>>;
+
 /// Rows into a table that no topic feeds; columns that no row names take their default. Answers when they are durable and readable.
 #[utoipa::path(post, path = "/v1/tables/{table}/rows", tag = "tables", params(("table" = String, Path)), request_body = Vec<Object>,
     responses((status = 200, body = InsertedInfo), (status = 404, body = ErrorBody), (status = 504, description = "may have happened", body = ErrorBody)))]
 pub(crate) async fn insert(
     State(state): State<AdminState>,
     Path(name): Path<String>,
-    rows: Result<Json<Vec<BTreeMap<String, Box<RawValue>>>>, JsonRejection>,
+    rows: Result<Json<Vec<JsonRow>>, JsonRejection>,
 ) -> Result<Json<InsertedInfo>, ApiError> {
     let Json(rows) = rows?;
     let object = state.object(ObjectKind::Table, &name)?;
@@ -222,7 +225,7 @@ pub(crate) async fn insert(
     Ok(Json(InsertedInfo { rows: count }))
 }
 
-fn insert_text(table: &CatalogObject, rows: &[BTreeMap<String, Box<RawValue>>]) -> Result<String, ApiError> {
+fn insert_text(table: &CatalogObject, rows: &[JsonRow]) -> Result<String, ApiError> {
     let schema = table.schema.as_ref().ok_or_else(|| ApiError::not_found("schema of", &table.name))?;
     let mut columns = Vec::new();
     for name in rows.iter().flat_map(BTreeMap::keys) {
