@@ -2,6 +2,7 @@
 
 mod catalog;
 mod ddl;
+mod end_to_end;
 mod parser;
 mod planner;
 mod query;

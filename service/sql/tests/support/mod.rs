@@ -1,5 +1,6 @@
 //! A service over a storage double: [`Env`].
 
+mod real;
 mod storage;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use millstream_types::{
     runtime::{SystemClock, Tasks},
     testing::MemoryLog,
 };
+pub use real::Real;
 pub use storage::FakeStorage;
 
 #[derive(Debug)]
@@ -70,7 +72,7 @@ impl Env {
 
     /// Runs statements that must succeed.
     pub async fn run(&self, sql: &str) -> Vec<StatementResult> {
-        self.sql.execute(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"))
+        run(&self.sql, sql).await
     }
 
     /// The notices of one statement.
@@ -78,13 +80,8 @@ impl Env {
         self.run(sql).await.remove(0).notices().to_vec()
     }
 
-    /// The rows of the last statement, one line a row, columns parted by a bar.
     pub async fn rows(&self, sql: &str) -> Vec<String> {
-        let last = self.run(sql).await.pop().unwrap();
-        let StatementResult::Rows { batches, .. } = last else { panic!("{sql}: no rows") };
-        let table = pretty_format_batches(&batches).unwrap().to_string();
-        let lines: Vec<&str> = table.lines().filter(|l| !l.starts_with('+')).skip(1).collect();
-        lines.iter().map(|l| l.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(" | ")).collect()
+        answer_rows(&self.sql, sql).await
     }
 
     pub async fn sorted(&self, sql: &str) -> Vec<String> {
@@ -108,4 +105,18 @@ impl Env {
         let column = batches[0].column(0).as_any().downcast_ref::<arrow::array::StringArray>().unwrap();
         column.iter().map(|l| l.unwrap().to_owned()).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Runs statements that must succeed.
+pub async fn run(service: &SqlService, sql: &str) -> Vec<StatementResult> {
+    service.execute(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"))
+}
+
+/// The rows of the last statement, one line a row, columns parted by a bar.
+pub async fn answer_rows(service: &SqlService, sql: &str) -> Vec<String> {
+    let last = run(service, sql).await.pop().unwrap();
+    let StatementResult::Rows { batches, .. } = last else { panic!("{sql}: no rows") };
+    let table = pretty_format_batches(&batches).unwrap().to_string();
+    let lines: Vec<&str> = table.lines().filter(|l| !l.starts_with('+')).skip(1).collect();
+    lines.iter().map(|l| l.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(" | ")).collect()
 }
