@@ -2,6 +2,8 @@
 //!
 //! Method: small tables, records as text, rows as text. Each case also asserts that rows, ignored and bad records add up to the records.
 
+#![expect(clippy::unwrap_used, reason = "tests may")]
+
 mod garbage;
 mod keys;
 mod metadata;

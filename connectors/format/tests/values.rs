@@ -113,6 +113,10 @@ fn of_a_repeated_name_the_last_wins() {
     let f = format(table("id bigint, s struct(a bigint), m map(varchar, int)"), &[]);
     let d = values(&f, &[r#"{"id":1,"id":2,"s":{"a":1,"a":2},"m":{"k":1,"z":5,"k":2},"id":3}"#, r#"{"i\u0064":4}"#]);
     assert_eq!(rows(&d), "+ 3,{a: 2},{z: 5, k: 2} | + 4,NULL,NULL");
+    // A wrong value that is replaced does no harm.
+    let d = values(&f, &[r#"{"id":"x","s":{},"id":5}"#, r#"{"id":1,"id":"x"}"#, r#"{"id":"x","id":6"#]);
+    assert_eq!(rows(&d), "+ 5,{a: NULL},NULL");
+    assert_eq!(bad(&d), [(102, TypeMismatch, "id"), (104, Malformed, "")]);
 }
 
 #[test]

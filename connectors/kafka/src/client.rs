@@ -153,6 +153,9 @@ pub(crate) fn transactional(options: &KafkaOptions, id: &str, timeout: Duration)
         .set("transaction.timeout.ms", timeout.as_millis().to_string())
         // Deliveries give up before the transaction does, so that there is time to abort.
         .set("message.timeout.ms", (timeout.as_millis() * 3 / 4).to_string());
+    // The library's 60 s would be the whole transaction when one answer is lost.
+    let socket = timeout.div_f32(4.0).min(Duration::from_secs(10)).as_millis().to_string();
+    set_default(&mut c, options, "socket.timeout.ms", &socket);
     c.create_with_context(DeliveryContext::new(options.connection.as_str().into())).map_err(failed(options))
 }
 

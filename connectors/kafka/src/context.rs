@@ -109,6 +109,10 @@ impl ClientContext for EventContext {
 
 impl ConsumerContext for EventContext {}
 
+fn is_purge(code: Code) -> bool {
+    matches!(code, Code::PurgeQueue | Code::PurgeInflight)
+}
+
 /// The delivery reports of one produce call or transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
@@ -118,7 +122,7 @@ pub(crate) struct Call {
     open: i64,
     sealed: bool,
     pub(crate) failures: usize,
-    /// The first failure with its place: later ones are mostly consequences.
+    /// The first failure that is no consequence of another, with its place.
     pub(crate) failure: Option<(Code, String, i32)>,
     done: Option<oneshot::Sender<()>>,
 }
@@ -216,8 +220,9 @@ impl ProducerContext for DeliveryContext {
             }
             Err((error, message)) => {
                 call.failures += 1;
-                if call.failure.is_none() {
-                    let code = error.rdkafka_error_code().unwrap_or(Code::Unknown);
+                let code = error.rdkafka_error_code().unwrap_or(Code::Unknown);
+                // Purged records are a consequence: the record that made the client purge says more.
+                if call.failure.as_ref().is_none_or(|(known, ..)| is_purge(*known) && !is_purge(code)) {
                     call.failure = Some((code, message.topic().to_owned(), message.partition()));
                 }
             }

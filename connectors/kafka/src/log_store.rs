@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use millstream_types::{ErrorKind, LogError, LogReader, LogStore, Offset, PartitionOffsets, TopicPartition};
-use rdkafka::{Offset as ClientOffset, TopicPartitionList, admin::AdminOptions};
+use rdkafka::{Offset as ClientOffset, TopicPartitionList, admin::AdminOptions, error::RDKafkaErrorCode as Code};
 
 use crate::{
     KafkaCluster,
+    client::Admin,
     error::{call_failed, code_failed},
     reader::KafkaReader,
     sys::{self, Spec},
@@ -95,8 +96,23 @@ impl KafkaCluster {
         specs: Vec<Spec>,
     ) -> Result<Vec<Vec<i64>>, LogError> {
         let (name, timeout) = (Arc::clone(topic), self.options().request_timeout);
-        self.blocking(move |admin| sys::list_offsets(admin.inner().into(), &name, &partitions, &specs, timeout))
+        let list = move |admin: &Admin| {
+            let client = admin.inner().into();
+            let listed = sys::list_offsets(client, &name, &partitions, &specs, timeout);
+            match listed {
+                // The client waits in vain for the leader of a partition that does not exist: a look tells that from a slow broker.
+                Err(_) if matches!(sys::describe_topic(client, &name, timeout), Ok(found) if !has_all(found, &partitions)) => {
+                    Err(Code::UnknownTopicOrPartition)
+                }
+                other => other,
+            }
+        };
+        self.blocking(list)
             .await?
             .map_err(|code| code_failed("offsets could not be listed", code).topic(Arc::clone(topic)))
     }
+}
+
+fn has_all(topic: Option<([u8; 16], usize)>, partitions: &[i32]) -> bool {
+    topic.is_some_and(|(_, n)| partitions.iter().all(|p| (*p as usize) < n))
 }

@@ -336,12 +336,12 @@ impl Worker {
     /// Says `NotFound` when two looks in a row do: one alone may have asked a broker that had not heard of a new topic yet.
     fn look_for_topic(&mut self) -> Result<(), Stopped> {
         let Some((_, misses)) = self.look.filter(|(at, _)| Instant::now() >= *at) else { return Ok(()) };
-        let misses = match self.list(&[Spec::Start]) {
-            Err(code) if kind_of(code) == ErrorKind::NotFound && misses > 0 => {
-                return self.missing(code, "two looks did not find it".into());
+        let misses = match self.exists() {
+            Ok(false) if misses > 0 => {
+                return self.missing(Code::UnknownTopicOrPartition, "two looks did not find it".into());
             }
-            Err(code) if kind_of(code) == ErrorKind::NotFound => misses + 1,
-            Ok(_) | Err(_) => 0,
+            Ok(false) => misses + 1,
+            Ok(true) | Err(_) => 0,
         };
         self.look = Some((Instant::now() + if misses > 0 { FIRST_LOOK } else { LATER_LOOK }, misses));
         Ok(())
@@ -371,20 +371,22 @@ impl Worker {
 
     /// The client says that there is no such topic or partition: true only if a fresh look says so too.
     fn missing(&mut self, code: Code, text: String) -> Result<(), Stopped> {
-        match self.list(&[Spec::Start]) {
-            Ok(_) => self.restart(),
-            Err(now) if kind_of(now) == ErrorKind::NotFound => {
+        match self.exists() {
+            Ok(true) => self.restart(),
+            Ok(false) => {
                 let error = LogError::new(ErrorKind::NotFound, format!("there is no such topic or partition: {text}"))
                     .at(&self.partition);
-                self.send(LogEvent::Failed(error.caused_by(now)))?;
+                self.send(LogEvent::Failed(error.caused_by(code)))?;
                 Err(Stopped)
             }
-            Err(_) => self.trouble(
-                if kind_of(code) == ErrorKind::NotFound { Code::LeaderNotAvailable } else { code },
-                self.next,
-                text,
-            ),
+            Err(now) => self.trouble(now, self.next, text),
         }
+    }
+
+    /// Whether the cluster knows this partition now.
+    fn exists(&self) -> Result<bool, Code> {
+        let found = sys::describe_topic(self.client.client().into(), &self.partition.topic, self.request_timeout)?;
+        Ok(found.is_some_and(|(_, partitions)| (self.partition.partition as usize) < partitions))
     }
 
     fn list(&self, specs: &[Spec]) -> Result<Vec<i64>, Code> {

@@ -46,6 +46,8 @@ use crate::{
 const INIT_DEADLINE: Duration = Duration::from_secs(30);
 /// One wait for room in the client's queue, and one round of serving deliveries.
 const ROOM_WAIT: Duration = Duration::from_millis(10);
+/// A blocking call gets at least this, however late it is.
+const LEAST_WAIT: Duration = Duration::from_millis(100);
 /// Records sent before other tasks of the runtime get a turn: about half a millisecond.
 const SEND_QUANTUM: usize = 2048;
 
@@ -154,6 +156,11 @@ pub(crate) struct TxnWriter {
     client: Arc<Mutex<Option<Arc<TxnClient>>>>,
     /// A commit began and its future was dropped.
     in_flight: bool,
+    /// The last transaction was aborted, perhaps by a broker that refused records.
+    ///
+    /// librdkafka then has a gap in its sequence numbers. It notices only when a broker refuses the next transaction for it, aborts that, and takes
+    /// a new producer epoch: one more try is due.
+    gap: bool,
 }
 
 impl std::fmt::Debug for TxnWriter {
@@ -173,7 +180,7 @@ impl Drop for TxnWriter {
 
 impl TxnWriter {
     pub(crate) fn new(cluster: Arc<KafkaCluster>, id: &str) -> Self {
-        Self { cluster, id: id.to_owned(), thread: None, client: Arc::default(), in_flight: false }
+        Self { cluster, id: id.to_owned(), thread: None, client: Arc::default(), in_flight: false, gap: false }
     }
 
     fn connection(&self) -> &str {
@@ -343,8 +350,9 @@ fn finish(client: &TxnClient, id: &str, call: u32, begun: Instant) -> CommitOutc
         );
     }
     loop {
-        // `Never` = the remaining transaction time. Any other value can make librdkafka and its caller disagree about the state.
-        match client.producer.commit_transaction(Timeout::Never) {
+        // Not `Never`: the header file says that means the remaining transaction time, but 2.12 then waits for ever on a silent broker. A
+        // limit may leave the client's state behind the broker's, which does no harm: after it the client is dropped.
+        match client.producer.commit_transaction(patience(client).saturating_sub(begun.elapsed()).max(LEAST_WAIT)) {
             Ok(()) => return CommitOutcome::Committed { offsets: Vec::new() },
             Err(ClientError::Flush(code)) => {
                 return abort(
@@ -401,11 +409,12 @@ fn abort_served(client: &TxnClient, id: &str, why: LogError, begun: Instant) -> 
         LogError::new(ErrorKind::Fenced, format!("transactional id {id}: fenced before commit")).caused_by(why)
     };
     loop {
-        let error = match client.producer.abort_transaction(Timeout::Never) {
-            Ok(()) if why.kind == ErrorKind::Fenced => return CommitOutcome::Fenced(fenced(why)),
-            Ok(()) => return CommitOutcome::Aborted(why),
-            Err(e) => e,
-        };
+        let error =
+            match client.producer.abort_transaction(client.timeout.saturating_sub(begun.elapsed()).max(LEAST_WAIT)) {
+                Ok(()) if why.kind == ErrorKind::Fenced => return CommitOutcome::Fenced(fenced(why)),
+                Ok(()) => return CommitOutcome::Aborted(why),
+                Err(e) => e,
+            };
         if let ClientError::Transaction(e) = &error
             && e.is_retriable()
             && begun.elapsed() < client.timeout
@@ -444,6 +453,7 @@ impl EpochWriter for TxnWriter {
     async fn init(&mut self) -> Result<(), LogError> {
         self.drop_client();
         self.in_flight = false;
+        self.gap = false;
         let timeout = self.cluster.transaction_timeout().await?;
         let (cluster, id) = (Arc::clone(&self.cluster), self.id.clone());
         let client = self.call("init", move || init_client(&cluster, &id, timeout)).await??;
@@ -463,7 +473,15 @@ impl EpochWriter for TxnWriter {
             self.in_flight = false;
             return CommitOutcome::Unknown(self.error(ErrorKind::Unknown, "there is no client: init comes first"));
         };
-        let outcome = self.transaction(&client, batches).await;
+        let mut outcome = self.transaction(&client, batches).await;
+        if self.gap
+            && let CommitOutcome::Aborted(error) = &outcome
+            && error.kind == ErrorKind::Unavailable
+        {
+            tracing::debug!(transactional_id = %self.id, %error, "aborted again after an abort, sent once more");
+            outcome = self.transaction(&client, batches).await;
+        }
+        self.gap = matches!(outcome, CommitOutcome::Aborted(_));
         drop(client);
         self.in_flight = false;
         let kind = match &outcome {

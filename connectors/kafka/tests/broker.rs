@@ -20,6 +20,13 @@ fn script() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/kafka/kafka.sh")
 }
 
+/// `RUST_LOG=debug` shows what clients say.
+fn show_logs() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    // Fails if another test was first.
+    tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init().unwrap_or_default();
+}
+
 /// A broker that dies with this process, or before, when dropped.
 pub(crate) struct Broker {
     dir: PathBuf,
@@ -30,6 +37,7 @@ pub(crate) struct Broker {
 
 impl Broker {
     pub(crate) fn start(args: &[&str]) -> Broker {
+        show_logs();
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("millstream-kafka-test-{}-{n}", std::process::id()));
@@ -71,6 +79,7 @@ impl Drop for Broker {
 pub(crate) fn shared() -> &'static str {
     static SHARED: OnceLock<String> = OnceLock::new();
     SHARED.get_or_init(|| {
+        show_logs();
         std::env::var("MILLSTREAM_E2E_KAFKA").unwrap_or_else(|_| {
             let broker = Broker::start(&[]);
             let bootstrap = broker.bootstrap.clone();
@@ -100,7 +109,9 @@ pub(crate) async fn topic_with(
     partitions: i32,
     config: &[(&str, &str)],
 ) -> Arc<str> {
-    let config = config.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    // Test records have old timestamps: with a retention they would go at once.
+    let config =
+        [("retention.ms", "-1")].iter().chain(config).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let spec = TopicSpec { name: name.to_owned(), partitions, replicas: -1, config };
     assert_eq!(cluster.admin().create(&spec).await.unwrap(), Created::New);
     name.into()

@@ -7,8 +7,8 @@ use millstream_kafka::KafkaCluster;
 use millstream_types::{ErrorKind, LogEvent, LogSystem, Offset, OutBatch};
 
 use crate::broker::{
-    Broker, End, ZERO, batch, cluster, eventually, log, next, options, raw_transaction, read_all, read_to, shared,
-    topic, topic_with, unique,
+    Broker, End, ZERO, batch, cluster, eventually, log, next, options, raw_transaction, read_all, read_to, settled,
+    shared, topic, topic_with, unique,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,6 +150,7 @@ async fn a_topic_that_is_not_there_is_a_final_failure() {
         LogEvent::Failed(e) => assert_eq!(e.kind, ErrorKind::NotFound, "{e}"),
         other => panic!("{other:?}"),
     }
+    assert_eq!(log(&c, &name, 0).offsets().await.unwrap_err().kind, ErrorKind::NotFound);
     let t = topic(&c, "one-partition", 1).await;
     let mut reader = log(&c, &t, 7).read(ZERO).await.unwrap();
     match next(reader.as_mut()).await {

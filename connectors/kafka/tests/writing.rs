@@ -45,7 +45,7 @@ async fn a_record_that_the_topic_refuses_aborts_and_the_next_transaction_commits
     let mut writer = c.epoch_writer(&unique("small"));
     writer.init().await.unwrap();
     let mut big = batch(&t, 0..3);
-    // Bytes that do not compress.
+    // Random bytes: they do not compress.
     let noise: Vec<u8> = (0..20_000).map(|_| rand::random()).collect();
     big.push(0, Some(b"big"), Some(&noise));
     match writer.commit(&[big]).await {

@@ -19,7 +19,7 @@ pub struct StreamConfig {
     /// Rows that backfill scans may add to one epoch; with `epoch_bytes` the bound of a transaction.
     pub epoch_rows: u64,
     pub epoch_bytes: usize,
-    /// Above it a caught-up input does not pass the gap through in one epoch but sweeps over it.
+    /// Above it a caught-up input does not pass the gap through in one epoch but sweeps over it. As many as a scan may add to an epoch.
     pub catchup_rows: u64,
     /// Above it a first pass does not follow changes but reads one fixed sequence.
     pub follow_max_rows: u64,
@@ -54,7 +54,7 @@ impl Default for StreamConfig {
             quantum: Duration::from_millis(200),
             epoch_rows: 500_000,
             epoch_bytes: 64 << 20,
-            catchup_rows: 100_000,
+            catchup_rows: 500_000,
             follow_max_rows: 5_000_000,
             idle_checkpoint: Duration::from_secs(10),
             commit_timeout: Duration::from_secs(30),

@@ -51,7 +51,7 @@ pub enum StreamError {
         source: BoxError,
     },
     #[error("storage")]
-    Storage(#[from] StorageError),
+    Storage(#[source] Box<StorageError>),
     #[error("log")]
     Log(#[from] LogError),
     #[error("arrow")]
@@ -64,6 +64,12 @@ pub enum StreamError {
     Metric(#[from] prometheus::Error),
     #[error(transparent)]
     Broken(#[from] Broken),
+}
+
+impl From<StorageError> for StreamError {
+    fn from(e: StorageError) -> Self {
+        StreamError::Storage(Box::new(e))
+    }
 }
 
 impl StreamError {

@@ -46,7 +46,13 @@ fn batch(rows: &[Row]) -> RecordBatch {
         Arc::new(rows.iter().map(|r| r.1).collect::<Int64Array>()),
         Arc::new(rows.iter().map(|r| r.2.map(|d| d as f64 / 8.0)).collect::<Float64Array>()),
         Arc::new(rows.iter().map(|r| r.3.map(|s| "x".repeat(s as usize))).collect::<StringArray>()),
-        Arc::new(rows.iter().map(|r| r.4).collect::<Decimal128Array>().with_precision_and_scale(10, 2).unwrap()),
+        Arc::new(
+            rows.iter()
+                .map(|r| r.4.map(i128::from))
+                .collect::<Decimal128Array>()
+                .with_precision_and_scale(10, 2)
+                .unwrap(),
+        ),
     ];
     RecordBatch::try_new(s, columns).unwrap()
 }

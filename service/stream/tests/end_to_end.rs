@@ -28,8 +28,8 @@ use crate::support::{
     INPUT, VIEW, Where, binary, call, column, int, plan, small, spec, table, with_agg, with_topic, with_view,
 };
 
-const WAL: &str = "ms.wal";
-const TOPIC: &str = "derived";
+pub(crate) const WAL: &str = "ms.wal";
+pub(crate) const TOPIC: &str = "derived";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// One cluster, one storage, and a service that can be killed and started again.
@@ -161,7 +161,7 @@ fn random_writes(rng: &mut StdRng, world: &World) {
     }
 }
 
-fn chunk(schema: &arrow::datatypes::SchemaRef, text: &str) -> Chunk {
+pub(crate) fn chunk(schema: &arrow::datatypes::SchemaRef, text: &str) -> Chunk {
     let nullable = literal::schema("k bigint, g varchar, v bigint");
     let c = literal::chunk(&nullable, text);
     Chunk::new(RecordBatch::try_new(Arc::clone(schema), c.rows.columns().to_vec()).unwrap(), c.ops)
@@ -217,7 +217,7 @@ fn input_table() -> millstream_types::TableSchema {
     table("k bigint, g varchar, v bigint", 1)
 }
 
-fn filtered() -> JobPlan {
+pub(crate) fn filtered() -> JobPlan {
     let t = input_table();
     let mut p = plan(&t, 2);
     p.nodes.push(Node::Filter { predicate: binary(column("v", 2), Operator::Gt, int(40)) });
@@ -227,7 +227,7 @@ fn filtered() -> JobPlan {
     with_topic(with_view(p, out, vec![0]), TOPIC, 3, Envelope::Upsert)
 }
 
-fn expect_filtered(input: &[RecordBatch]) -> String {
+pub(crate) fn expect_filtered(input: &[RecordBatch]) -> String {
     let mut lines = Vec::new();
     for (k, _, v) in rows(input) {
         if let Some(v) = v.filter(|v| *v > 40) {
@@ -238,7 +238,7 @@ fn expect_filtered(input: &[RecordBatch]) -> String {
     lines.join(" | ")
 }
 
-fn grouped(at: Where) -> JobPlan {
+pub(crate) fn grouped(at: Where) -> JobPlan {
     let t = input_table();
     let calls = vec![
         call(CountStar, None, "n", "BIGINT"),
@@ -251,7 +251,7 @@ fn grouped(at: Where) -> JobPlan {
     with_topic(p, TOPIC, 3, Envelope::Upsert)
 }
 
-fn expect_grouped(input: &[RecordBatch]) -> String {
+pub(crate) fn expect_grouped(input: &[RecordBatch]) -> String {
     let mut groups: BTreeMap<String, (i64, Vec<i64>)> = BTreeMap::new();
     for (_, g, v) in rows(input) {
         let e = groups.entry(g).or_default();

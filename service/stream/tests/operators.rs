@@ -198,7 +198,7 @@ async fn float_sums_come_back_from_nan_infinity_and_cancellation() {
         Harness::new(with_agg(plan(&t, 1), &columns, vec![0], calls, false, Where::View), StreamConfig::default())
             .unwrap();
     let s = literal::schema("g varchar, v double");
-    let mut shown = async |h: &mut Harness, text: &str| {
+    let shown = async |h: &mut Harness, text: &str| {
         let out = epoch(h, &s, &[text]).await;
         out.split(' ').nth(3).unwrap().to_owned()
     };

@@ -17,14 +17,14 @@ use millstream_stream::{
 };
 use millstream_types::{Column, InputId, JobId, RegionId, ShardId, SqlType, TableId, TableSchema};
 
-pub const INPUT: TableId = TableId(1);
-pub const VIEW: TableId = TableId(2);
-pub const PROGRESS: TableId = TableId(3);
+pub(crate) const INPUT: TableId = TableId(1);
+pub(crate) const VIEW: TableId = TableId(2);
+pub(crate) const PROGRESS: TableId = TableId(3);
 /// State tables count from here.
-pub const STATE: u32 = 10;
+pub(crate) const STATE: u32 = 10;
 
 /// `k bigint, g varchar`; the first `keys` columns are the primary key and not null.
-pub fn table(text: &str, keys: usize) -> TableSchema {
+pub(crate) fn table(text: &str, keys: usize) -> TableSchema {
     let column = |(i, part): (usize, &str)| {
         let (name, t) = part.trim().split_once(' ').expect("name and type");
         let c = Column::new(i as u32 + 1, name, t.parse::<SqlType>().expect("a type"));
@@ -43,7 +43,7 @@ fn split(text: &str) -> Vec<&str> {
     .collect()
 }
 
-pub fn spec(table: TableId, number: u32, schema: TableSchema) -> RegionSpec {
+pub(crate) fn spec(table: TableId, number: u32, schema: TableSchema) -> RegionSpec {
     RegionSpec {
         id: RegionId::new(table, number),
         schema: Arc::new(schema),
@@ -56,7 +56,7 @@ pub fn spec(table: TableId, number: u32, schema: TableSchema) -> RegionSpec {
 }
 
 /// A plan that reads all columns of `input`; the caller adds nodes and output.
-pub fn plan(input: &TableSchema, regions: u32) -> JobPlan {
+pub(crate) fn plan(input: &TableSchema, regions: u32) -> JobPlan {
     JobPlan {
         job: JobId(7),
         name: "v".into(),
@@ -80,7 +80,7 @@ pub fn plan(input: &TableSchema, regions: u32) -> JobPlan {
 }
 
 /// Adds a view with these columns.
-pub fn with_view(mut plan: JobPlan, columns: Vec<Column>, key: Vec<usize>) -> JobPlan {
+pub(crate) fn with_view(mut plan: JobPlan, columns: Vec<Column>, key: Vec<usize>) -> JobPlan {
     let schema = TableSchema { id: 1, columns: renumber(columns), primary_key: key };
     plan.output.view = Some(ViewOutput { region: spec(VIEW, 0, schema) });
     plan
@@ -94,7 +94,7 @@ fn renumber(mut columns: Vec<Column>) -> Vec<Column> {
 }
 
 /// Adds an upsert topic with the view's key and visible columns, as text.
-pub fn with_topic(mut plan: JobPlan, topic: &str, partitions: i32, envelope: Envelope) -> JobPlan {
+pub(crate) fn with_topic(mut plan: JobPlan, topic: &str, partitions: i32, envelope: Envelope) -> JobPlan {
     let view = plan.output.view.as_ref().expect("a view");
     let schema = &view.region.schema;
     plan.output.topic = Some(TopicOutput {
@@ -111,18 +111,18 @@ pub fn with_topic(mut plan: JobPlan, topic: &str, partitions: i32, envelope: Env
     plan
 }
 
-pub fn call(func: AggFunc, arg: Option<usize>, name: &str, output: &str) -> AggCall {
+pub(crate) fn call(func: AggFunc, arg: Option<usize>, name: &str, output: &str) -> AggCall {
     AggCall { func, arg, name: name.into(), output: output.parse().expect("a type") }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Where {
+pub(crate) enum Where {
     View,
     Own,
 }
 
 /// Adds an aggregation and the view over it.
-pub fn with_agg(
+pub(crate) fn with_agg(
     mut plan: JobPlan,
     input: &[Column],
     group: Vec<usize>,
@@ -162,20 +162,20 @@ pub fn with_agg(
     with_view(plan, layout.columns, key)
 }
 
-pub fn column(name: &str, i: usize) -> Arc<dyn PhysicalExpr> {
+pub(crate) fn column(name: &str, i: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Col::new(name, i))
 }
 
-pub fn int(v: i64) -> Arc<dyn PhysicalExpr> {
+pub(crate) fn int(v: i64) -> Arc<dyn PhysicalExpr> {
     Arc::new(Literal::new(datafusion_common::ScalarValue::Int64(Some(v))))
 }
 
-pub fn binary(a: Arc<dyn PhysicalExpr>, op: Operator, b: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+pub(crate) fn binary(a: Arc<dyn PhysicalExpr>, op: Operator, b: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
     Arc::new(BinaryExpr::new(a, op, b))
 }
 
 /// Everything small, so that few rows go through every path.
-pub fn small() -> StreamConfig {
+pub(crate) fn small() -> StreamConfig {
     StreamConfig {
         barrier_interval: Duration::from_millis(20),
         barrier_min_gap: Duration::from_millis(2),

@@ -5,11 +5,12 @@ use std::{fmt::Write as _, sync::Arc};
 use arrow::{
     array::{
         Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float32Array, Float64Array, Int16Array, Int32Array,
-        Int64Array, ListArray, MapArray, StringArray, StructArray,
+        Int64Array, ListArray, MapArray, StringArray, StructArray, TimestampMicrosecondArray,
     },
     compute::cast,
-    datatypes::DataType,
+    datatypes::{DataType, TimeUnit},
     error::ArrowError,
+    temporal_conversions::timestamp_us_to_datetime,
     util::display::{ArrayFormatter, FormatOptions},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -50,6 +51,8 @@ pub enum ColumnWriter<'a> {
     List(&'a ListArray, Box<ColumnWriter<'a>>),
     Struct(&'a StructArray, Vec<(&'a str, ColumnWriter<'a>)>),
     Map(&'a MapArray, Box<ColumnWriter<'a>>, Box<ColumnWriter<'a>>),
+    /// UTC. By hand: the library's formatter knows time zones by name only with a table of all of them.
+    TimestampTz(&'a TimestampMicrosecondArray),
     /// Decimals, dates, times, intervals: their text.
     Formatted(&'a dyn Array, ArrayFormatter<'a>),
 }
@@ -72,6 +75,7 @@ impl<'a> ColumnWriter<'a> {
             DataType::Float64 => ColumnWriter::Float64(column.as_primitive()),
             DataType::Utf8 => ColumnWriter::Text(column.as_string()),
             DataType::Binary => ColumnWriter::Bytes(column.as_binary()),
+            DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => ColumnWriter::TimestampTz(column.as_primitive()),
             DataType::List(_) => {
                 let list: &ListArray = column.as_list();
                 ColumnWriter::List(list, Box::new(ColumnWriter::new(list.values(), int64)?))
@@ -105,6 +109,7 @@ impl<'a> ColumnWriter<'a> {
             ColumnWriter::List(a, _) => *a,
             ColumnWriter::Struct(a, _) => *a,
             ColumnWriter::Map(a, ..) => *a,
+            ColumnWriter::TimestampTz(a) => *a,
             ColumnWriter::Formatted(a, _) => *a,
         }
     }
@@ -156,6 +161,11 @@ impl<'a> ColumnWriter<'a> {
                     values.json(i, out);
                 });
             }
+            ColumnWriter::TimestampTz(a) => {
+                out.push('"');
+                utc(out, a.value(row));
+                out.push('"');
+            }
             ColumnWriter::Formatted(_, formatter) => {
                 out.push('"');
                 push(out, formatter.value(row));
@@ -175,6 +185,7 @@ impl<'a> ColumnWriter<'a> {
             ColumnWriter::Int64(a, _) => push(out, a.value(row)),
             ColumnWriter::Float32(a) => push(out, a.value(row)),
             ColumnWriter::Float64(a) => push(out, a.value(row)),
+            ColumnWriter::TimestampTz(a) => utc(out, a.value(row)),
             ColumnWriter::Formatted(_, formatter) => push(out, formatter.value(row)),
             ColumnWriter::Boolean(_)
             | ColumnWriter::Int16(_)
@@ -188,6 +199,14 @@ impl<'a> ColumnWriter<'a> {
 
 fn push(out: &mut String, value: impl std::fmt::Display) {
     write!(out, "{value}").expect("a String takes everything");
+}
+
+/// RFC 3339; a moment outside the calendar is its number of microseconds.
+fn utc(out: &mut String, us: i64) {
+    match timestamp_us_to_datetime(us) {
+        Some(time) => push(out, format_args!("{time:?}Z")),
+        None => push(out, us),
+    }
 }
 
 /// JSON has no NaN and no infinity: they become strings. `shown` has the shortest digits of the value's own width.

@@ -2,13 +2,15 @@
 //!
 //! Sources are asked from new to old. A whole key is done at its first hit, since sources are disjoint in sequence. A hit that is longer than what was
 //! asked says that this was a prefix: all sources are asked, and the newest version of each key wins in the end. In SSTs the keys of the footer lead to
-//! segments of 8,192 rows; only those are decoded, and kept for the next look-up.
+//! segments of rows; of those the key and hidden columns are decoded. The other columns are decoded in the end, of the segments in which something live was
+//! found. Both are kept for the next look-up.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::array::RecordBatch;
 use futures::{StreamExt, TryStreamExt};
 use millstream_types::{Key, Pos, Seq};
+use rustc_hash::FxHashMap;
 
 use super::block::{Block, Part, Projection, gather};
 use crate::{
@@ -39,6 +41,8 @@ struct Hit {
     which: u32,
     block: Arc<Block>,
     row: usize,
+    /// In an SST: the place in `Search::reads`, and of the row in its row group.
+    stored: Option<(usize, u32)>,
 }
 
 /// What is still looked for.
@@ -49,6 +53,8 @@ struct Search<'a> {
     hits: Vec<Hit>,
     /// Some prefix starts with another one.
     nested: bool,
+    /// Row groups that were looked into.
+    reads: Vec<(Arc<SstFile>, usize)>,
 }
 
 /// See [`lookup`].
@@ -60,21 +66,23 @@ pub(super) async fn find(
     projection: &Arc<Projection>,
 ) -> Result<LookupRows, StorageError> {
     let nested = prefixes.windows(2).any(|w| w[1].starts_with(w[0]));
-    let mut search = Search { prefixes, done: vec![false; prefixes.len()], at: at.0, hits: Vec::new(), nested };
+    let mut search =
+        Search { prefixes, done: vec![false; prefixes.len()], at: at.0, hits: Vec::new(), nested, reads: Vec::new() };
     if version.layout.is_keyed() {
         let window = Window { after: Pos::NotStarted, until: Pos::End, from: Seq(i64::MIN), to: at };
         for run in version.runs.iter().rev().filter(|r| !r.is_empty() && window.sequences(r.from, r.end)) {
-            search.block(&Arc::new(Block::from_run(projection, run)?), 0..prefixes.len());
+            search.block(&Arc::new(Block::from_run(projection, run)?), 0..prefixes.len(), None);
         }
+        let keys = Projection::table(&version.layout, Some(&[]))?;
         let runs: Vec<&[Arc<FileEntry>]> = version.files.chunk_by(|a, b| a.run == b.run).collect();
         for run in runs.iter().rev().filter(|run| run.iter().any(|f| window.file(f))) {
             if search.done.iter().all(|d| *d) {
                 break;
             }
-            search.files(reader, projection, run, &window).await?;
+            search.files(reader, &keys, run, &window).await?;
         }
     }
-    search.finish(projection)
+    search.finish(reader, projection).await
 }
 
 /// Whether keys in `[first, last]` can start with `prefix`.
@@ -84,7 +92,7 @@ fn may_hold(prefix: &[u8], first: &[u8], last: &[u8]) -> bool {
 
 impl Search<'_> {
     /// Looks for the asked prefixes in `which` in one block.
-    fn block(&mut self, block: &Arc<Block>, which: std::ops::Range<usize>) {
+    fn block(&mut self, block: &Arc<Block>, which: std::ops::Range<usize>, stored: Option<(usize, u32)>) {
         let mut at = 0;
         for i in which {
             if self.done[i] {
@@ -97,7 +105,8 @@ impl Search<'_> {
             while row < block.len() && block.key(row).starts_with(prefix) {
                 let whole = block.key(row).len() == prefix.len();
                 if block.seqs[row] < self.at {
-                    self.hits.push(Hit { which: i as u32, block: block.clone(), row });
+                    let stored = stored.map(|(read, first)| (read, first + row as u32));
+                    self.hits.push(Hit { which: i as u32, block: block.clone(), row, stored });
                     self.done[i] = whole;
                     if whole {
                         break;
@@ -114,11 +123,11 @@ impl Search<'_> {
         }
     }
 
-    /// Looks in one sorted run of SSTs.
+    /// Looks in one sorted run of SSTs, with the key columns alone.
     async fn files(
         &mut self,
         reader: &Arc<SstReader>,
-        projection: &Arc<Projection>,
+        keys: &Arc<Projection>,
         files: &[Arc<FileEntry>],
         window: &Window,
     ) -> Result<(), StorageError> {
@@ -134,19 +143,21 @@ impl Search<'_> {
             }
         }
         let fetched = futures::stream::iter(reads.into_iter().map(|(file, group, segments)| {
-            let (reader, projection) = (reader.clone(), projection.clone());
+            let (reader, keys) = (reader.clone(), keys.clone());
             async move {
-                let batches = reader.segments(&file, &projection, group, &segments).await?;
-                Ok::<_, StorageError>((file.meta.groups[group].plain, batches))
+                let batches = reader.segments(&file, &keys, group, &segments).await?;
+                Ok::<_, StorageError>((file, group, segments, batches))
             }
         }));
         let mut fetched = fetched.buffered(READS);
-        while let Some((plain, batches)) = fetched.try_next().await? {
-            for rows in batches {
-                let block = Arc::new(Block::from_decoded(projection, rows, plain)?);
+        while let Some((file, group, segments, batches)) = fetched.try_next().await? {
+            let (plain, read) = (file.meta.groups[group].plain, self.reads.len());
+            for (segment, rows) in segments.into_iter().zip(batches) {
+                let block = Arc::new(Block::from_decoded(keys, rows, plain)?);
                 let range = self.range(block.key(0), block.last());
-                self.block(&block, range);
+                self.block(&block, range, Some((read, segment * file.meta.segment_rows)));
             }
+            self.reads.push((file, group));
         }
         Ok(())
     }
@@ -191,17 +202,65 @@ impl Search<'_> {
     }
 
     /// The newest live version of each key found.
-    fn finish(mut self, projection: &Arc<Projection>) -> Result<LookupRows, StorageError> {
+    async fn finish(
+        mut self,
+        reader: &Arc<SstReader>,
+        projection: &Arc<Projection>,
+    ) -> Result<LookupRows, StorageError> {
         // Stable: of one key the hit of the newer source stays first.
         self.hits.sort_by(|a, b| a.which.cmp(&b.which).then_with(|| a.block.key(a.row).cmp(b.block.key(b.row))));
         self.hits.dedup_by(|b, a| a.which == b.which && a.block.key(a.row) == b.block.key(b.row));
         self.hits.retain(|hit| !hit.block.is_delete(hit.row));
-        let which = self.hits.iter().map(|h| h.which).collect();
-        let parts: Vec<Part> = self.hits.into_iter().map(|h| Part { block: h.block, start: h.row, len: 1 }).collect();
+        let which: Vec<u32> = self.hits.iter().map(|h| h.which).collect();
+        let stored = self.stored_rows(reader, projection).await?;
+        let parts: Vec<Part> = self
+            .hits
+            .iter()
+            .map(|hit| match hit.stored {
+                None => Part { block: hit.block.clone(), start: hit.row, len: 1 },
+                Some((read, row)) => {
+                    let size = self.reads[read].0.meta.segment_rows;
+                    let block = stored[&(read, row / size)].clone();
+                    Part { block, start: (row % size) as usize, len: 1 }
+                }
+            })
+            .collect();
         let rows = match parts.is_empty() {
             true => RecordBatch::new_empty(projection.output.clone()),
             false => gather(projection, &parts)?,
         };
         Ok(LookupRows { rows, which })
+    }
+
+    /// The segments of SSTs with rows that were found, by place in `reads` and number.
+    async fn stored_rows(
+        &self,
+        reader: &Arc<SstReader>,
+        projection: &Arc<Projection>,
+    ) -> Result<FxHashMap<(usize, u32), Arc<Block>>, StorageError> {
+        let mut wanted: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        for (read, row) in self.hits.iter().filter_map(|h| h.stored) {
+            wanted.entry(read).or_default().push(row / self.reads[read].0.meta.segment_rows);
+        }
+        let reads: Vec<_> =
+            wanted.into_iter().map(|(read, segments)| (read, self.reads[read].clone(), segments)).collect();
+        let fetched = futures::stream::iter(reads.into_iter().map(|(read, (file, group), mut segments)| {
+            let (reader, projection) = (reader.clone(), projection.clone());
+            async move {
+                segments.sort_unstable();
+                segments.dedup();
+                let batches = reader.segments(&file, &projection, group, &segments).await?;
+                let plain = file.meta.groups[group].plain;
+                let block = |batch| Block::from_decoded(&projection, batch, plain).map(Arc::new);
+                let blocks = batches.into_iter().map(block).collect::<Result<Vec<_>, _>>()?;
+                Ok::<_, StorageError>((read, segments, blocks))
+            }
+        }));
+        let mut fetched = fetched.buffer_unordered(READS);
+        let mut found = FxHashMap::default();
+        while let Some((read, segments, blocks)) = fetched.try_next().await? {
+            found.extend(segments.into_iter().zip(blocks).map(|(segment, block)| ((read, segment), block)));
+        }
+        Ok(found)
     }
 }

@@ -13,7 +13,7 @@ use super::block::{Block, Part, Projection, gather};
 use crate::{StorageError, layout::Layout, memtable::Run, sst::SstFeed};
 
 /// Most rows of one range.
-const RANGE_ROWS: usize = 8192;
+const RANGE_ROWS: usize = crate::sst::BATCH_ROWS;
 
 /// Where the next block of a source comes from.
 #[derive(Debug)]

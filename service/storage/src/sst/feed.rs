@@ -103,7 +103,7 @@ impl SstFeed {
                     continue;
                 };
                 let plain = meta.plain;
-                let group = self.reader.group(&open.file, &self.projection, open.next, None).await?;
+                let group = self.reader.group(&open.file, &self.projection, open.next).await?;
                 open.group = Some((group, plain));
                 open.next += 1;
                 continue;

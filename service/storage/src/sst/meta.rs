@@ -9,8 +9,9 @@ use crate::{
     manifest::{FileEntry, hex, unhex},
 };
 
-/// Rows between two of [`GroupMeta::segments`]; also the row limit of a page, so that a segment is a whole number of pages.
-pub const SEGMENT_ROWS: usize = 8192;
+/// Rows between two of [`GroupMeta::segments`] in files that we write; also the row limit of a page, so that a segment is a whole number of pages.
+/// Smaller: a look-up decodes less. Larger: fewer pages, faster scans.
+pub const SEGMENT_ROWS: usize = 2048;
 
 const FORMAT: &str = "1";
 const FILE: &str = "millstream.file";
@@ -30,7 +31,7 @@ pub struct GroupMeta {
     pub end: Seq,
     /// No key twice and no delete.
     pub plain: bool,
-    /// Keyed: the key of every [`SEGMENT_ROWS`]th row from row 0 on, so that a look-up decodes one segment and not the group.
+    /// Keyed: the key of the first row of each segment, so that a look-up decodes one segment and not the group.
     #[serde(with = "hex_keys")]
     pub segments: Vec<Key>,
 }
@@ -48,6 +49,8 @@ pub struct FileMeta {
     pub deletes: u64,
     pub single_version: bool,
     pub writer: String,
+    /// Rows of a segment.
+    pub segment_rows: u32,
     #[serde(skip)]
     pub groups: Vec<GroupMeta>,
 }
@@ -91,6 +94,9 @@ impl FileMeta {
         };
         let mut meta: FileMeta = serde_json::from_str(find(FILE)?).map_err(bad(FILE))?;
         meta.groups = serde_json::from_str(find(GROUPS)?).map_err(bad(GROUPS))?;
+        if meta.segment_rows == 0 {
+            return Err(StorageError::corrupt(path, "segments of no rows"));
+        }
         let ours = (meta.region, meta.rows, meta.deletes, meta.sequence_from, meta.sequence_end, meta.schema_id);
         let theirs = (entry.origin, entry.rows, entry.deletes, entry.from, entry.end, entry.schema);
         if ours != theirs {

@@ -30,6 +30,9 @@ use crate::{
     },
 };
 
+/// Most rows of a decoded batch of a scan, and of a batch that is written.
+pub(crate) const BATCH_ROWS: usize = 8192;
+
 /// How files are cut and compressed.
 #[derive(Debug, Clone)]
 pub struct SstOptions {
@@ -91,8 +94,8 @@ pub async fn write_runs(
         write_merged(merger, keep, &mut writer).await?;
     } else {
         for run in runs {
-            for start in (0..run.len()).step_by(SEGMENT_ROWS) {
-                writer.write(run.rows.slice(start, SEGMENT_ROWS.min(run.len() - start)), true).await?;
+            for start in (0..run.len()).step_by(BATCH_ROWS) {
+                writer.write(run.rows.slice(start, BATCH_ROWS.min(run.len() - start)), true).await?;
             }
         }
     }
@@ -112,7 +115,7 @@ pub(crate) async fn write_merged(
         match merger.step() {
             Step::Rows(part) => {
                 keeper.take(&part, &mut parts);
-                if parts.rows() >= SEGMENT_ROWS {
+                if parts.rows() >= BATCH_ROWS {
                     writer.write(gather(&projection, &parts.take_all())?, keeper.take_plain()).await?;
                 }
             }

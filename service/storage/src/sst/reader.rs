@@ -18,7 +18,7 @@ use parquet::{
     file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
 };
 
-use super::{CacheLimits, FileMeta, SEGMENT_ROWS, file_types::relabel, lru::Lru};
+use super::{BATCH_ROWS, CacheLimits, FileMeta, file_types::relabel, lru::Lru};
 use crate::{
     StorageError,
     layout::Layout,
@@ -106,22 +106,32 @@ impl SstReader {
         Ok(file)
     }
 
-    /// Fetches one row group and returns the reader of its batches, which have at most [`SEGMENT_ROWS`] rows. `segments`: only these, ascending.
+    /// Fetches one row group and returns the reader of its batches.
     pub(crate) async fn group(
         &self,
         file: &Arc<SstFile>,
         projection: &Arc<Projection>,
         group: usize,
-        segments: Option<&[u32]>,
+    ) -> Result<GroupReader, StorageError> {
+        self.select(file, projection, group, BATCH_ROWS, None).await
+    }
+
+    async fn select(
+        &self,
+        file: &Arc<SstFile>,
+        projection: &Arc<Projection>,
+        group: usize,
+        batch_rows: usize,
+        selection: Option<RowSelection>,
     ) -> Result<GroupReader, StorageError> {
         let (mask, places) = file.columns(projection);
         let fetch = Fetch { bucket: self.bucket.clone(), path: file.path.clone() };
         let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(fetch, file.metadata.clone())
             .with_row_groups(vec![group])
             .with_projection(mask)
-            .with_batch_size(SEGMENT_ROWS);
-        if let Some(segments) = segments {
-            builder = builder.with_row_selection(selection(segments, file.meta.groups[group].rows));
+            .with_batch_size(batch_rows);
+        if let Some(selection) = selection {
+            builder = builder.with_row_selection(selection);
         }
         let failed = |e| parquet_error(&file.path, e);
         let batches = builder.build().map_err(failed)?.next_row_group().await.map_err(failed)?;
@@ -141,12 +151,13 @@ impl SstReader {
         let mut found: Vec<Option<RecordBatch>> = segments.iter().map(|s| self.segments.get(&key(*s))).collect();
         let missing: Vec<u32> = segments.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(s, _)| *s).collect();
         if !missing.is_empty() {
-            let mut reader = self.group(file, projection, group, Some(&missing)).await?;
-            let rows = file.meta.groups[group].rows;
+            let (size, rows) = (file.meta.segment_rows as usize, file.meta.groups[group].rows);
+            let ranges = missing.iter().map(|s| *s as usize * size..(*s as usize * size + size).min(rows));
+            let mut reader = self.select(file, projection, group, size, Some(selection(ranges, rows))).await?;
             let mut fetched = missing.iter();
             for slot in found.iter_mut().filter(|f| f.is_none()) {
                 let segment = *fetched.next().expect("one for each missing");
-                let want = SEGMENT_ROWS.min(rows - segment as usize * SEGMENT_ROWS);
+                let want = size.min(rows - segment as usize * size);
                 let batch = reader.next()?.filter(|b| b.num_rows() == want);
                 let batch = batch.ok_or_else(|| {
                     StorageError::corrupt(file.path.as_ref(), format!("row group {group} ends early"))
@@ -159,18 +170,16 @@ impl SstReader {
     }
 }
 
-/// The rows of some segments of a row group.
-fn selection(segments: &[u32], rows: usize) -> RowSelection {
+/// Some ascending ranges of the `rows` of a row group.
+fn selection(ranges: impl Iterator<Item = Range<usize>>, rows: usize) -> RowSelection {
     let mut selectors = Vec::new();
     let mut at = 0;
-    for segment in segments {
-        let start = *segment as usize * SEGMENT_ROWS;
-        let end = (start + SEGMENT_ROWS).min(rows);
-        if start > at {
-            selectors.push(RowSelector::skip(start - at));
+    for range in ranges {
+        if range.start > at {
+            selectors.push(RowSelector::skip(range.start - at));
         }
-        selectors.push(RowSelector::select(end - start));
-        at = end;
+        at = range.end;
+        selectors.push(RowSelector::select(range.len()));
     }
     if at < rows {
         selectors.push(RowSelector::skip(rows - at));

@@ -193,6 +193,7 @@ impl<'a> Writer<'a> {
                 deletes: 0,
                 single_version: true,
                 writer: self.options.writer.clone(),
+                segment_rows: SEGMENT_ROWS as u32,
                 groups: Vec::new(),
             };
             let upload = Upload::new(self.bucket.clone(), paths::sst(self.region, &name));

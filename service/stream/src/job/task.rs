@@ -63,7 +63,11 @@ pub(crate) async fn run(run: Run) -> Result<(), StreamError> {
     let looped = epoch_loop(&run, &mut input, &mut pipeline, epochs, cuts, &mut committing.0).await;
     // The sender is gone: the committer ends what it has. When the job is dropped nobody wants that any more.
     if looped.is_err() || (run.cancel.is_cancelled() && !run.ctx.stopping.is_cancelled()) {
-        committing.0.abort();
+        // Waited for, so that nothing of this run touches pins or regions after it; a finished handle must not be polled again.
+        if !committing.0.is_finished() {
+            committing.0.abort();
+            drop((&mut committing.0).await);
+        }
         return looped;
     }
     joined(&run, (&mut committing.0).await)

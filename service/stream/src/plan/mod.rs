@@ -56,6 +56,7 @@ pub struct InputPlan {
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a plan has a handful of nodes")]
 pub enum Node {
     /// Keeps rows where the predicate is true; null is no.
     Filter { predicate: Arc<dyn PhysicalExpr> },

@@ -119,6 +119,7 @@ impl MemoryRegion {
         seq == self.applied() || self.schema.kind() == RegionKind::Append || state.pins.values().any(pinned)
     }
 
+    #[expect(clippy::result_large_err, reason = "the error of the storage interface")]
     fn items(&self, r: &ScanRequest) -> Result<Vec<ScanItem>, StorageError> {
         let mut state = self.lock();
         state.scans += 1;

@@ -5,7 +5,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::StreamExt;
-use millstream_storage::{Region, ScanItem, ScanRequest, ScanStream};
+use millstream_storage::{Region, ScanItem, ScanRequest, ScanStream, WalBinding};
 use millstream_types::{Chunk, EpochCuts, Pos, Seq, runtime::Clock};
 use tokio::sync::watch;
 
@@ -37,7 +37,17 @@ struct RegionInput {
     cut: Seq,
     /// Whether the present epoch has a cut of it; a closed region is left alone.
     open: bool,
+    /// Sequences are offsets of the region's topic: a range of n of them has at most n rows.
+    topic_fed: bool,
     over_budget: bool,
+}
+
+impl RegionInput {
+    /// Rows between `below` and the newest cut, roughly. The estimate counts whole runs and files, so a range of offsets may bound it better.
+    fn behind(&self, below: Seq) -> u64 {
+        let rows = self.region.estimate(Some(below), self.cut, &Pos::NotStarted).rows;
+        if self.topic_fed { rows.min((self.cut.0 - below.0).max(0) as u64) } else { rows }
+    }
 }
 
 /// The input of one job: all its regions.
@@ -94,7 +104,17 @@ impl BackfillExecutor {
             .map(|(region, machine)| {
                 let policy = if machine.is_end() { Policy::Live } else { Policy::Follow };
                 let cut = machine.position().below;
-                RegionInput { region, machine, policy, meter: Meter::default(), cut, open: false, over_budget: false }
+                let topic_fed = matches!(region.status().wal, WalBinding::Topic { .. });
+                RegionInput {
+                    region,
+                    machine,
+                    policy,
+                    meter: Meter::default(),
+                    cut,
+                    open: false,
+                    topic_fed,
+                    over_budget: false,
+                }
             })
             .collect();
         Self { plan, config, clock, metrics, regions, limiter, turn: 0 }
@@ -148,7 +168,7 @@ impl BackfillExecutor {
         if cut <= p.below {
             return Ok(());
         }
-        let behind = r.region.estimate(Some(p.below), cut, &Pos::NotStarted).rows;
+        let behind = r.behind(p.below);
         let left = if p.at == Pos::End { 0 } else { r.region.estimate(p.above, p.below, &p.at).rows };
         r.policy = r.machine.choose(behind, left, &thresholds);
         let work = r.machine.begin(cut, r.policy);
@@ -320,7 +340,7 @@ impl BackfillExecutor {
             scanned += p.scanned;
             total += p.total.max(p.scanned);
             if r.cut > p.position.below {
-                lag += r.region.estimate(Some(p.position.below), r.cut, &Pos::NotStarted).rows;
+                lag += r.behind(p.position.below);
             }
             result.backfills.push(status(self.plan.input, &p, r.policy, &r.meter, rate, paused));
             result.cuts.push(r.cut.max(p.position.below));

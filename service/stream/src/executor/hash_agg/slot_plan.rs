@@ -163,7 +163,6 @@ impl SlotPlan {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "one call site; each names a part of the sum")]
 fn exact(
     arg: usize,
     non_null: usize,

@@ -1,0 +1,115 @@
+//! `millstream check`: is everything outside there, permitted and sane? One line each, with the remedy; exit code 1 if anything failed.
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use millstream_config::Config;
+use millstream_kafka::KafkaCluster;
+use millstream_storage::object_store::probe;
+use millstream_types::{LogSystem, error::chain};
+
+use super::{FAILED, load, say};
+use crate::{cli::CheckArgs, node::wal_topic, settings};
+
+/// One try of each check; a broker or bucket that is down must be told, not waited for.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What a check found: a fact, or what is wrong with the way out.
+type Finding = Result<String, String>;
+
+pub(crate) fn run(args: &CheckArgs) -> ExitCode {
+    let config = match load(&args.config) {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    tell("config", &Ok(format!("{} is valid", args.config.display())));
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            tell("runtime", &Err(e.to_string()));
+            return ExitCode::from(FAILED);
+        }
+    };
+    let good = runtime.block_on(all(&config));
+    // librdkafka's threads may still wait for a broker that is not there.
+    runtime.shutdown_background();
+    if good { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+}
+
+fn tell(what: &str, finding: &Finding) -> bool {
+    match finding {
+        Ok(fact) => say(format_args!("ok      {what}: {fact}")),
+        Err(wrong) => say(format_args!("FAILED  {what}: {wrong}")),
+    }
+    finding.is_ok()
+}
+
+async fn limited(check: impl Future<Output = Finding>) -> Finding {
+    tokio::time::timeout(LIMIT, check).await.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())))
+}
+
+async fn all(config: &Config) -> bool {
+    let kafka = kafka(config).await;
+    let bucket = limited(bucket(config)).await;
+    tell("bucket", &bucket) && kafka
+}
+
+async fn kafka(config: &Config) -> bool {
+    let cluster = match settings::kafka(config).and_then(KafkaCluster::connect) {
+        Ok(cluster) => cluster as Arc<dyn LogSystem>,
+        Err(e) => return tell("kafka", &Err(format!("{}; correct section `kafka`", chain(&e)))),
+    };
+    if !tell("kafka", &limited(reachable(cluster.as_ref(), config)).await) {
+        return false;
+    }
+    // Both are told, also when the first one fails.
+    let transactions = tell("transactions", &limited(transactions(cluster.as_ref(), config)).await);
+    let wal = tell("write-ahead log", &limited(wal(cluster.as_ref(), config)).await);
+    transactions && wal
+}
+
+async fn reachable(cluster: &dyn LogSystem, config: &Config) -> Finding {
+    let servers = &config.kafka.bootstrap_servers;
+    let answer = cluster.admin().ping(config.kafka.request_timeout).await;
+    answer.map_err(|e| {
+        format!("{}; is {servers} the right address (`kafka.bootstrap_servers`), reachable from here, and does `kafka.security_protocol` fit it?", chain(&e))
+    })
+}
+
+/// A transactional id of its own: fencing the service's would stop it.
+async fn transactions(cluster: &dyn LogSystem, config: &Config) -> Finding {
+    let id = format!("{}.check", config.kafka.prefix);
+    let mut writer = cluster.epoch_writer(&id);
+    match writer.init().await {
+        Ok(()) => Ok(format!("transactional id {id} can be initialised")),
+        Err(e) => Err(format!(
+            "{}; the user needs Write and Describe on transactional ids with prefix {}, and the cluster enough replicas for __transaction_state",
+            chain(&e),
+            config.kafka.prefix
+        )),
+    }
+}
+
+async fn wal(cluster: &dyn LogSystem, config: &Config) -> Finding {
+    let topic = settings::wal_topic(config);
+    match cluster.admin().describe(&topic).await {
+        Ok(Some(info)) => match wal_topic::verify(&info, config.cluster.shards) {
+            Ok(()) => Ok(format!("topic {topic} has {} partitions and keeps its records", info.partitions)),
+            Err(wrong) => Err(format!("topic {topic}: {wrong}")),
+        },
+        Ok(None) => Ok(format!("topic {topic} does not exist yet, the first `millstream serve` creates it")),
+        Err(e) => Err(format!("{}; the user needs Describe and DescribeConfigs on {topic}", chain(&e))),
+    }
+}
+
+async fn bucket(config: &Config) -> Finding {
+    let bucket = settings::bucket(config).map_err(|e| format!("{}; correct section `object_store`", chain(&e)))?;
+    match probe(&bucket).await {
+        Ok(()) => {
+            Ok(format!("{} can be read and written, and of two writers of one object only one wins", bucket.name()))
+        }
+        Err(e) => Err(format!(
+            "{}; check `object_store.url` and `object_store.options`: credentials, region, endpoint, permissions",
+            chain(&e)
+        )),
+    }
+}
