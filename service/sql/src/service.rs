@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::{execution::runtime_env::RuntimeEnv, logical_expr::LogicalPlan};
 use millstream_storage::{Storage, object_store::Bucket};
 use millstream_stream::StreamService;
 use millstream_types::{
@@ -183,8 +183,14 @@ impl Core {
         Session::new(Arc::clone(&self.runtime), Arc::new(public), system)
     }
 
-    pub(crate) async fn run_plan(&self, session: Session, plan: datafusion::logical_expr::LogicalPlan) -> Result<Answer, SqlError> {
+    pub(crate) async fn run_plan(&self, session: Session, plan: LogicalPlan) -> Result<Answer, SqlError> {
         run(session, plan, self.limits(), &self.deps.tasks, &self.deps.clock).await
+    }
+
+    /// For INSERT and DELETE: any number of rows that fit into memory, since they do not go to a client.
+    pub(crate) async fn run_unlimited_rows(&self, session: Session, plan: LogicalPlan) -> Result<Answer, SqlError> {
+        let limits = Limits { rows: usize::MAX, ..self.limits() };
+        run(session, plan, limits, &self.deps.tasks, &self.deps.clock).await
     }
 
     async fn run(self: &Arc<Self>, parsed: Parsed) -> Result<StatementResult, SqlError> {

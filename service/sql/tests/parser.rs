@@ -119,7 +119,7 @@ fn statements_are_parted_by_semicolons_and_keep_their_text() {
     let parsed = parse(";; select ';' -- a; comment\n; /* b; */ create table t (\n  a int\n);\n").unwrap();
     let texts: Vec<&str> = parsed.iter().map(|p| p.text.as_str()).collect();
     assert_eq!(texts, ["select ';'", "create table t (\n  a int\n)"]);
-    assert_eq!((parsed[1].at.line, parsed[1].at.column), (2, 14));
+    assert_eq!((parsed[1].at.line, parsed[1].at.column), (2, 12));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn each_error_has_its_place_and_says_what_to_write() {
         ("create table t from topic 'x'", "line 1, column 16: CREATE TABLE .. FROM TOPIC needs a schema registry, which is not supported yet (hint: list the columns)"),
         ("create or replace materialized view v as select 1", "line 1, column 8: CREATE OR REPLACE is not supported yet (hint: drop the object and create it again)"),
         ("create view v as select 1", "line 1, column 8: views that are only a stored query: not supported yet (hint: write CREATE MATERIALIZED VIEW)"),
-        ("create materialized view v (a) as select 1", "line 1, column 29: a column list after the name is not supported (hint: name the columns in the query: SELECT x AS name)"),
+        ("create materialized view v (a) as select 1", "line 1, column 28: a column list after the name is not supported (hint: name the columns in the query: SELECT x AS name)"),
         ("create materialized view v select 1", "line 1, column 28: expected AS, found select"),
         ("alter table t add column a int", "line 1, column 7: ALTER TABLE is not supported yet (hint: create a new table over the same topic)"),
         ("alter materialized view v set (topic = 'x')", "line 1, column 32: option topic cannot be changed (hint: backfill_rate_limit can; for others drop and create again)"),
@@ -160,10 +160,14 @@ fn each_error_has_its_place_and_says_what_to_write() {
         ("insert into t values (1) returning a", "line 1, column 1: RETURNING is not supported yet (hint: SELECT the rows afterwards)"),
         ("flush t", "line 1, column 7: expected TABLE, found t"),
     ];
+    let mut wrong = String::new();
     for (sql, wanted) in cases {
-        let error = parse(sql).err().unwrap_or_else(|| panic!("{sql}: must not parse"));
-        assert_eq!(error.to_string(), wanted, "{sql}");
+        let error = parse(sql).err().unwrap_or_else(|| panic!("{sql}: must not parse")).to_string();
+        if error != wanted {
+            wrong.push_str(&format!("{sql}\n  got    {error}\n  wanted {wanted}\n"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong}");
 }
 
 #[test]

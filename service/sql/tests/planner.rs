@@ -93,7 +93,7 @@ async fn a_view_of_a_view_uses_its_hidden_key() {
     let env = env().await;
     env.run("create materialized view v as select note from orders").await;
     let plan = env.explain("create materialized view w as select note from v where note <> ''").await;
-    assert!(plan.contains("materialize w: key ____order_id"), "{plan}");
+    assert!(plan.contains("materialize w: key __order_id"), "{plan}");
     assert!(plan.contains("columns note, __order_id"), "{plan}");
 }
 
@@ -112,30 +112,34 @@ async fn distinct_and_filters_in_aggregates_are_rewritten() {
 async fn what_cannot_be_kept_up_to_date_is_refused_with_its_place() {
     let env = env().await;
     let cases = [
-        ("select * from orders order by n", "line 1, column 49: ORDER BY cannot be kept up to date yet (hint: the rows of a view have no order: leave it out, and write ORDER BY when you read the view)"),
+        ("select * from orders order by n", "line 1, column 61: ORDER BY cannot be kept up to date yet (hint: the rows of a view have no order: leave it out, and write ORDER BY when you read the view)"),
         ("select * from orders limit 3", "LIMIT cannot be kept up to date yet (hint: leave it out, and write LIMIT when you read the view)"),
-        ("select * from orders a join clicks b on a.note = b.page", "line 1, column 55: a join cannot be kept up to date yet (hint: create a view per table and join them when you read them)"),
-        ("select * from orders, clicks", "line 1, column 55: a join cannot be kept up to date yet (hint: create a view per table and join them when you read them)"),
-        ("select now() from orders", "line 1, column 40: now() gives another value each time it is asked, so that a delete could not undo what its insert did (hint: use a column of the record, such as one with METADATA FROM 'timestamp')"),
-        ("select random() from orders", "line 1, column 40: random() gives another value each time it is asked, so that a delete could not undo what its insert did (hint: use a column of the record, such as one with METADATA FROM 'timestamp')"),
-        ("select count(distinct n) from orders", "line 1, column 40: count(DISTINCT ..) cannot be kept up to date yet (hint: create a view with GROUP BY of that column, and a second view that counts it)"),
-        ("select row_number() over (order by n) from orders", "line 1, column 40: a window function cannot be kept up to date yet (hint: use GROUP BY, or write the window function when you read the view)"),
-        ("select stddev(n) from orders", "line 1, column 40: stddev() cannot be kept up to date yet (hint: count, sum, avg, min and max can)"),
-        ("select n from orders where n in (select ms from clicks)", "line 1, column 60: a subquery in an expression cannot be kept up to date yet (hint: create a view of the subquery and join when you read)"),
+        ("select * from orders a join clicks b on a.note = b.page", "line 1, column 59: a join cannot be kept up to date yet (hint: create a view per table and join them when you read them)"),
+        ("select * from orders, clicks", "line 1, column 53: a join cannot be kept up to date yet (hint: create a view per table and join them when you read them)"),
+        ("select now() from orders", "line 1, column 38: now() gives another value each time it is asked, so that a delete could not undo what its insert did (hint: use a column of the record, such as one with METADATA FROM 'timestamp')"),
+        ("select random() from orders", "line 1, column 38: random() gives another value each time it is asked, so that a delete could not undo what its insert did (hint: use a column of the record, such as one with METADATA FROM 'timestamp')"),
+        ("select count(distinct n) from orders", "line 1, column 38: count(DISTINCT ..) cannot be kept up to date yet (hint: create a view with GROUP BY of that column, and a second view that counts it)"),
+        ("select row_number() over (order by n) from orders", "line 1, column 38: a window function cannot be kept up to date yet (hint: use GROUP BY, or write the window function when you read the view)"),
+        ("select stddev(n) from orders", "line 1, column 38: stddev() cannot be kept up to date yet (hint: count, sum, avg, min and max can)"),
+        ("select n from orders where n in (select ms from clicks)", "line 1, column 58: a subquery in an expression cannot be kept up to date yet (hint: create a view of the subquery and join when you read)"),
         ("select n from orders union all select n from orders", "UNION cannot be kept up to date yet (hint: create one view per part)"),
         ("select price, count(*) from orders group by price", "a view cannot be grouped by price, which is of type DOUBLE (hint: CAST it to DECIMAL or VARCHAR)"),
         ("select max(c) from (select count(*) as c from orders group by n) x", "an aggregation of an aggregation cannot be kept up to date yet (hint: create a view of the inner query, and a second view over it)"),
         ("select 1", "the query reads no table (hint: write SELECT .. FROM t)"),
         ("select * from millstream.jobs", "millstream.jobs is not a table or view (hint: system tables can be queried, but not be the input of a view)"),
         ("select n as __n from orders", "column name __n is reserved (hint: write AS with a name that does not begin with __)"),
-        ("select nn from orders", "line 1, column 40: "),
-        ("select n from ordrs", "line 1, column 47: table ordrs does not exist (hint: did you mean orders?)"),
+        ("select nn from orders", "line 1, column 38: "),
+        ("select n from ordrs", "line 1, column 45: table ordrs does not exist (hint: did you mean orders?)"),
         ("select nosuch(n) from orders", "nosuch"),
     ];
+    let mut wrong = String::new();
     for (query, wanted) in cases {
         let error = env.error(&format!("create materialized view v as {query}")).await.to_string();
-        assert!(error.contains(wanted), "{query}\n  got    {error}\n  wanted {wanted}");
+        if !error.contains(wanted) {
+            wrong.push_str(&format!("{query}\n  got    {error}\n  wanted {wanted}\n"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong}");
     assert_eq!(env.storage.ids().len(), 5, "a refused view leaves nothing");
 }
 

@@ -77,7 +77,7 @@ async fn rows(core: &Arc<Core>, session: Session, statement: ast::Statement) -> 
         return Err(SqlError::invalid("the statement writes no rows"));
     };
     let plan = LogicalPlan::clone(&dml.input);
-    let answer = core.run_plan(session, plan).await?;
+    let answer = core.run_unlimited_rows(session, plan).await?;
     Ok(arrow::compute::concat_batches(&answer.schema, &answer.batches)?)
 }
 

@@ -94,8 +94,19 @@ impl ArgumentLayout<'_> {
         self.outputs.push((expr, output));
         Ok(self.outputs.len() - 1)
     }
+
+    /// An argument is called by its column if it is one.
+    fn place_argument(&mut self, argument: &Expr) -> Result<usize, SqlError> {
+        let taken = |name: &str| self.outputs.iter().any(|(_, o)| o.column.name == name);
+        let name = match argument {
+            Expr::Column(c) if !taken(&c.name) => c.name.clone(),
+            _ => format!("__arg{}", self.outputs.len()),
+        };
+        self.place(argument, &name)
+    }
 }
 
+/// One aggregate call over the laid out columns.
 fn call(layout: &mut ArgumentLayout<'_>, expr: &Expr, name: &str, result: &arrow::datatypes::DataType) -> Result<AggCall, SqlError> {
     let expr = expr.clone().unalias();
     let Expr::AggregateFunction(AggregateFunction { func, params }) = &expr else {
@@ -131,7 +142,7 @@ fn call(layout: &mut ArgumentLayout<'_>, expr: &Expr, name: &str, result: &arrow
     if let Some(filter) = &params.filter {
         argument = when(filter.as_ref().clone(), argument).end()?;
     }
-    let place = layout.place(&argument, &format!("arg{}", layout.outputs.len()))?;
+    let place = layout.place_argument(&argument)?;
     let column = &layout.outputs[place].1.column;
     check_argument(func, column)?;
     Ok(AggCall { func, arg: Some(place), name: name.to_owned(), output: kept_type(func, column, output) })

@@ -8,6 +8,7 @@ use datafusion::{
     logical_expr::{Expr, physical_planning_context::PhysicalPlanningContext, simplify::SimplifyContext},
     optimizer::simplify_expressions::ExprSimplifier,
     physical_expr::{PhysicalExpr, create_physical_expr, expressions::Column as PhysicalColumn},
+    sql::unparser::Unparser,
 };
 
 use crate::SqlError;
@@ -45,6 +46,15 @@ pub(crate) fn as_column(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
 
 pub(crate) fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(PhysicalColumn::new(name, index))
+}
+
+/// The expression as SQL, for EXPLAIN.
+pub(crate) fn text(expr: &Expr) -> String {
+    let text = match Unparser::default().with_pretty(true).expr_to_sql(expr) {
+        Ok(sql) => sql.to_string(),
+        Err(_) => expr.human_display().to_string(),
+    };
+    text.replace("\"count(Int64(1))\"", "count(*)").replace("count(Int64(1))", "count(*)")
 }
 
 /// Adds the columns that an expression reads.

@@ -92,7 +92,9 @@ impl Session {
         for reference in self.state.resolve_table_references(wrapped)? {
             let ResolvedTableReference { catalog, schema, table } = reference.clone().resolve(CATALOG, PUBLIC);
             let provider = self.state.catalog_list().catalog(&catalog).and_then(|c| c.schema(&schema));
-            let known = provider.as_ref().is_some_and(|p| p.table_exist(&table)) || &*schema == "information_schema";
+            let known = provider.as_ref().is_some_and(|p| p.table_exist(&table))
+                || &*schema == "information_schema"
+                || self.state.table_functions().contains_key(&*table);
             if known {
                 continue;
             }

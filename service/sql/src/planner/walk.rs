@@ -93,7 +93,7 @@ fn filter(state: &SessionState, f: &Filter, mut flow: Flow) -> Result<Flow, SqlE
     if matches!(predicate, Expr::Literal(ScalarValue::Boolean(Some(true)), _)) {
         return Ok(flow);
     }
-    let text = predicate.human_display().to_string();
+    let text = expr::text(&predicate);
     let predicate = expr::physical(&predicate, f.input.schema(), &flow.places)?;
     flow.nodes.push(DraftNode::Filter { predicate, text });
     Ok(flow)
@@ -120,7 +120,7 @@ pub(super) fn output(state: &SessionState, flow: &Flow, schema: &DFSchemaRef, ex
     };
     name.clone_into(&mut column.name);
     column.hidden = false;
-    Ok(Output { expr: physical, column, text: simple.human_display().to_string() })
+    Ok(Output { expr: physical, column, text: expr::text(&simple) })
 }
 
 fn project(state: &SessionState, p: &Projection, mut flow: Flow) -> Result<Flow, SqlError> {

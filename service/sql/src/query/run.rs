@@ -67,7 +67,7 @@ async fn collect(session: &Session, plan: &LogicalPlan, limits: Limits) -> Resul
                 "RESULT_TOO_LARGE",
                 format!("the result has more than {} rows or {} MiB", limits.rows, limits.bytes >> 20),
             )
-            .hint("add a LIMIT, or read the derived topic"));
+            .hint("add a LIMIT or a WHERE, or work in parts"));
         }
         if batch.num_rows() > 0 {
             batches.push(batch);

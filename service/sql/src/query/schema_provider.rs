@@ -49,7 +49,7 @@ impl SchemaProvider for PublicSchema {
                 None => Ok(None),
             };
         };
-        let defaults = self.defaults.get(name).cloned().unwrap_or_default();
+        let defaults = self.defaults.get(name).cloned();
         match RegionTable::new(object, Arc::clone(&self.storage), Arc::clone(&self.points), defaults) {
             Some(table) => Ok(Some(Arc::new(table))),
             None => Err(external(

@@ -60,13 +60,14 @@ pub(crate) struct RegionTable {
 }
 
 impl RegionTable {
-    /// `None` for a sink: it has no rows.
-    pub(crate) fn new(object: &Object, storage: Arc<dyn Storage>, points: Arc<ReadPoints>, defaults: HashMap<String, Expr>) -> Option<Self> {
+    /// `None` for a sink: it has no rows. `defaults` are given for the target of an INSERT: its columns are nullable for the planner, so that a NULL is
+    /// refused by `insert` with the name of its column.
+    pub(crate) fn new(object: &Object, storage: Arc<dyn Storage>, points: Arc<ReadPoints>, defaults: Option<HashMap<String, Expr>>) -> Option<Self> {
         let (id, regions) = object.readable()?;
         let schema = Arc::new(object.schema().clone());
         let visible = schema.visible();
         let fields: Vec<Field> =
-            visible.iter().map(|i| &schema.columns[*i]).map(|c| Field::new(&c.name, c.sql_type.arrow(), c.nullable)).collect();
+            visible.iter().map(|i| &schema.columns[*i]).map(|c| Field::new(&c.name, c.sql_type.arrow(), c.nullable || defaults.is_some())).collect();
         let key: Option<Vec<usize>> = schema.primary_key.iter().map(|k| visible.iter().position(|v| v == k)).collect();
         let constraints = match key {
             Some(key) if !key.is_empty() => Constraints::new_unverified(vec![Constraint::PrimaryKey(key)]),
@@ -78,7 +79,7 @@ impl RegionTable {
             visible,
             arrow: Arc::new(Schema::new(fields)),
             constraints,
-            defaults,
+            defaults: defaults.unwrap_or_default(),
             schema,
             regions,
             storage,

@@ -16,7 +16,7 @@ use super::{answer_rows, run};
 const WAL: &str = "millstream.wal";
 
 #[derive(Debug, Default)]
-pub struct CountedBadRecords(pub std::sync::Mutex<Vec<BadRecord>>);
+pub(crate) struct CountedBadRecords(pub std::sync::Mutex<Vec<BadRecord>>);
 
 impl BadRecordSink for CountedBadRecords {
     fn report(&self, _partition: &TopicPartition, bad: Vec<BadRecord>) {
@@ -24,23 +24,23 @@ impl BadRecordSink for CountedBadRecords {
     }
 }
 
-pub struct Real {
-    pub log: MemoryLog,
-    pub bucket: Arc<Bucket>,
-    pub engine: Arc<Engine>,
-    pub stream: StreamService,
-    pub sql: SqlService,
-    pub bad: Arc<CountedBadRecords>,
+pub(crate) struct Real {
+    pub(crate) log: MemoryLog,
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) stream: StreamService,
+    pub(crate) sql: SqlService,
+    pub(crate) bad: Arc<CountedBadRecords>,
 }
 
 impl Real {
-    pub async fn new() -> Real {
+    pub(crate) async fn new() -> Real {
         let log = MemoryLog::new();
         log.create_topic(WAL, 4);
         Self::start(log, Bucket::memory()).await
     }
 
-    pub async fn start(log: MemoryLog, bucket: Arc<Bucket>) -> Real {
+    pub(crate) async fn start(log: MemoryLog, bucket: Arc<Bucket>) -> Real {
         let (logs, tasks, clock) = (log.system(), Tasks::current(), Arc::new(SystemClock));
         let deps = StorageDeps {
             bucket: Arc::clone(&bucket),
@@ -85,24 +85,24 @@ impl Real {
     }
 
     /// As kill -9: tasks end where they stand. The same cluster in a new process.
-    pub async fn crash_and_restart(self) -> Real {
+    pub(crate) async fn crash_and_restart(self) -> Real {
         let (log, bucket) = (self.log.clone(), Arc::clone(&self.bucket));
-        self.engine.kill().await;
+        self.engine.stop().await;
         self.stream.shutdown(Duration::ZERO).await;
         drop(self);
         Self::start(log, bucket).await
     }
 
-    pub async fn run(&self, sql: &str) {
+    pub(crate) async fn run(&self, sql: &str) {
         run(&self.sql, sql).await;
     }
 
-    pub async fn rows(&self, sql: &str) -> Vec<String> {
+    pub(crate) async fn rows(&self, sql: &str) -> Vec<String> {
         answer_rows(&self.sql, sql).await
     }
 
     /// A JSON record, keyed as a producer would.
-    pub fn put(&self, topic: &str, partition: i32, key: &str, value: Option<&str>) {
+    pub(crate) fn put(&self, topic: &str, partition: i32, key: &str, value: Option<&str>) {
         self.log.put(topic, partition, Some(key), value);
     }
 }

@@ -18,16 +18,16 @@ use millstream_storage::{
 use millstream_types::{Chunk, Epoch, EpochCuts, JobId, Key, KeyCodec, LeaderEpoch, Op, Pos, RegionId, Seq, ShardId, TableSchema};
 
 #[derive(Debug, Default)]
-pub struct FakeStorage {
+pub(crate) struct FakeStorage {
     created: Mutex<BTreeMap<RegionId, Arc<FakeRegion>>>,
-    pub scans: Arc<AtomicU64>,
-    pub lookups: Arc<AtomicU64>,
+    pub(crate) scans: Arc<AtomicU64>,
+    pub(crate) lookups: Arc<AtomicU64>,
     /// The next writes end without a known outcome, although they happened.
-    pub lost_answers: Arc<AtomicU64>,
+    pub(crate) lost_answers: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-pub struct FakeRegion {
+pub(crate) struct FakeRegion {
     spec: RegionSpec,
     rows: Mutex<Rows>,
     scans: Arc<AtomicU64>,
@@ -43,11 +43,11 @@ struct Rows {
 }
 
 impl FakeStorage {
-    pub fn ids(&self) -> Vec<RegionId> {
+    pub(crate) fn ids(&self) -> Vec<RegionId> {
         self.created.lock().unwrap().keys().copied().collect()
     }
 
-    pub fn spec(&self, id: RegionId) -> RegionSpec {
+    pub(crate) fn spec(&self, id: RegionId) -> RegionSpec {
         self.created.lock().unwrap()[&id].spec.clone()
     }
 
