@@ -27,6 +27,7 @@ mod producer;
 mod reader;
 mod sys;
 mod topic_admin;
+mod txn_client;
 mod txn_writer;
 
 use std::{

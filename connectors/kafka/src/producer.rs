@@ -17,7 +17,7 @@ use crate::{
     error::kind_of,
     metrics,
     sys::{Opaque, SharedHeaders},
-    txn_writer::{TxnClient, discard},
+    txn_client::{TxnClient, discard},
 };
 
 #[derive(Debug)]

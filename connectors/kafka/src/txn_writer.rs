@@ -15,11 +15,9 @@
 //! Blocking calls run on one named thread per writer. Sending does not block (it copies into the client's queue) and runs on the caller.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -32,14 +30,14 @@ use rdkafka::{
     producer::Producer,
     util::Timeout,
 };
-use tokio::sync::oneshot;
 
 use crate::{
     KafkaCluster, client,
     context::Call,
     error::{code_of, kind_of},
     metrics,
-    sys::{Opaque, SendClient, SendTopic, SharedHeaders},
+    sys::{Opaque, SharedHeaders},
+    txn_client::{TxnClient, WriterThread, discard},
 };
 
 /// How long `init` tries: coordinators load for seconds after a broker's start.
@@ -50,103 +48,6 @@ const ROOM_WAIT: Duration = Duration::from_millis(10);
 const LEAST_WAIT: Duration = Duration::from_millis(100);
 /// Records sent before other tasks of the runtime get a turn: about half a millisecond.
 const SEND_QUANTUM: usize = 2048;
-
-/// A client and the topics it has sent to.
-pub(crate) struct TxnClient {
-    // Topics are dropped before their client.
-    topics: Mutex<HashMap<Arc<str>, Arc<SendTopic>>>,
-    pub(crate) producer: Arc<SendClient>,
-    /// The transaction timeout in force.
-    timeout: Duration,
-}
-
-impl TxnClient {
-    pub(crate) fn new(producer: SendClient, timeout: Duration) -> Self {
-        Self { topics: Mutex::default(), producer: Arc::new(producer), timeout }
-    }
-
-    pub(crate) fn topic(&self, topic: &Arc<str>) -> Result<Arc<SendTopic>, Code> {
-        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = topics.get(topic) {
-            return Ok(Arc::clone(found));
-        }
-        let new = Arc::new(SendTopic::new(&self.producer, topic)?);
-        topics.insert(Arc::clone(topic), Arc::clone(&new));
-        Ok(new)
-    }
-
-    /// The code behind `Fatal`, which hides it.
-    pub(crate) fn root(&self, code: Code) -> Code {
-        match code {
-            Code::Fatal => self.producer.client().fatal_error().map_or(code, |(root, _)| root),
-            other => other,
-        }
-    }
-
-    /// Serves delivery reports until none is missing or the time is up. The wrapper's own flush looks only every 100 ms, which would be the
-    /// duration of every small transaction.
-    fn flush(&self, limit: Duration) -> Result<(), ClientError> {
-        let deadline = Instant::now() + limit;
-        loop {
-            match self.producer.flush(Duration::ZERO) {
-                Err(ClientError::Flush(Code::OperationTimedOut)) if Instant::now() < deadline => {
-                    self.producer.poll(Duration::from_millis(1))
-                }
-                done => return done,
-            }
-        }
-    }
-
-    fn is_fenced(&self, code: Code) -> bool {
-        kind_of(self.root(code)) == ErrorKind::Fenced
-    }
-}
-
-/// Drops a client on a thread of its own: librdkafka joins its threads, which an async worker must not wait for.
-pub(crate) fn discard(client: Arc<TxnClient>) {
-    let spawned = thread::Builder::new().name("kafka-discard".into()).spawn(move || drop(client));
-    if let Err(error) = spawned {
-        // The closure, and the client with it, was dropped right here.
-        tracing::warn!(%error, "no thread to close a producer, closed in place");
-    }
-}
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// Runs blocking calls one after the other; between them it serves the log and error events of the client.
-struct WriterThread {
-    jobs: mpsc::Sender<Job>,
-}
-
-impl WriterThread {
-    fn start(id: &str, current: Arc<Mutex<Option<Arc<TxnClient>>>>) -> std::io::Result<Self> {
-        // Bounded by use: the writer waits for each job before it gives the next.
-        let (jobs, queue) = mpsc::channel::<Job>();
-        thread::Builder::new().name(format!("kafka-txn-{id}")).spawn(move || {
-            loop {
-                match queue.recv_timeout(Duration::from_millis(500)) {
-                    Ok(job) => job(),
-                    Err(mpsc::RecvTimeoutError::Timeout) => {
-                        let client = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                        if let Some(client) = client {
-                            client.producer.poll(Duration::ZERO);
-                        }
-                    }
-                    Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                }
-            }
-        })?;
-        Ok(Self { jobs })
-    }
-
-    /// `None` if the thread is gone (a job panicked).
-    async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        // If nobody waits any more, the writer was dropped in between and the answer is of no use.
-        self.jobs.send(Box::new(move || drop(reply.send(job())))).ok()?;
-        answer.await.ok()
-    }
-}
 
 pub(crate) struct TxnWriter {
     cluster: Arc<KafkaCluster>,

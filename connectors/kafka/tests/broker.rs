@@ -12,8 +12,8 @@ use std::{
 
 use millstream_kafka::{KafkaCluster, KafkaOptions};
 use millstream_types::{
-    CommitOutcome, Created, LogEvent, LogReader, LogStore, LogSystem, Offset, OutBatch, PartitionOffsets, RawBatch,
-    TopicPartition, TopicSpec,
+    CommitOutcome, Created, EpochWriter, LogEvent, LogReader, LogStore, LogSystem, Offset, OutBatch, PartitionOffsets,
+    RawBatch, TopicPartition, TopicSpec,
 };
 
 fn script() -> PathBuf {
@@ -135,6 +135,16 @@ pub(crate) fn committed(outcome: CommitOutcome) -> Vec<Vec<i64>> {
         CommitOutcome::Committed { offsets } => offsets,
         other => panic!("{other:?}"),
     }
+}
+
+/// As a caller does: what was aborted is sent again. For short timeouts on a busy machine.
+pub(crate) async fn commit_at_last(writer: &mut dyn EpochWriter, batches: &[OutBatch]) {
+    eventually("the transaction commits", async || match writer.commit(batches).await {
+        CommitOutcome::Committed { .. } => true,
+        CommitOutcome::Aborted(_) => false,
+        other => panic!("{other:?}"),
+    })
+    .await;
 }
 
 /// Sends one transaction through a client of its own and ends it by commit or abort.

@@ -209,7 +209,7 @@ async fn two_hundred_thousand_records_of_three_partitions_are_read_once_each() {
     }
     let begun = std::time::Instant::now();
     crate::broker::committed(writer.commit(&[b]).await);
-    println!("one transaction of {RECORDS} records: {:?}", begun.elapsed());
+    tracing::info!(records = RECORDS, elapsed = ?begun.elapsed(), "written in one transaction");
     let begun = std::time::Instant::now();
     let mut seen = HashSet::new();
     let reads = (0..3).map(|p| {
@@ -231,7 +231,7 @@ async fn two_hundred_thousand_records_of_three_partitions_are_read_once_each() {
             }
         }
     }
-    println!("read {} records: {:?}", seen.len(), begun.elapsed());
+    tracing::info!(records = seen.len(), elapsed = ?begun.elapsed(), "read");
     assert_eq!(seen.len(), RECORDS);
 }
 

@@ -8,8 +8,8 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use millstream_types::{
-    Epoch, EpochCuts, InputId, JobId, Key, LeaderEpoch, Op, Pos, RegionId, RegionKind, Seq, ShardId, TableSchema, TopicPartition,
-    codec::SharedDecoderFactory, codec::BadRecordSink,
+    Epoch, EpochCuts, InputId, JobId, Key, LeaderEpoch, Op, Pos, RegionId, RegionKind, Seq, ShardId, TableSchema,
+    TopicPartition, codec::BadRecordSink, codec::SharedDecoderFactory,
 };
 use serde::{Deserialize, Serialize};
 
@@ -186,7 +186,12 @@ pub trait Region: Send + Sync + Debug {
     fn scan(&self, request: ScanRequest) -> ScanStream;
 
     /// Rows as of `at` whose encoded key starts with one of `prefixes` (sorted ascending, distinct; a whole key is a prefix of itself).
-    async fn lookup(&self, prefixes: Vec<Key>, at: Seq, columns: Option<Vec<usize>>) -> Result<LookupRows, StorageError>;
+    async fn lookup(
+        &self,
+        prefixes: Vec<Key>,
+        at: Seq,
+        columns: Option<Vec<usize>>,
+    ) -> Result<LookupRows, StorageError>;
 
     /// Rough size of a scan; from metadata only.
     fn estimate(&self, from: Option<Seq>, to: Seq, after: &Pos) -> Estimate;

@@ -1,6 +1,8 @@
 //! Storage errors: each names its region and path or topic, and classifies itself.
 
-use millstream_types::{BoxError, Classified, ErrorKind, LeaderEpoch, LogError, RegionId, Retry, Seq, invariant::Broken};
+use millstream_types::{
+    BoxError, Classified, ErrorKind, LeaderEpoch, LogError, RegionId, Retry, Seq, invariant::Broken,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
@@ -14,7 +16,9 @@ pub enum StorageError {
     WrongState { region: RegionId, state: &'static str, reason: String },
     #[error("region {region}: manifest {version} belongs to leader epoch {theirs}, ours is {ours}")]
     Fenced { region: RegionId, version: u64, theirs: LeaderEpoch, ours: LeaderEpoch },
-    #[error("region {region}: write buffer is full ({used_bytes} of {limit_bytes} bytes), retry after {retry_after_ms} ms")]
+    #[error(
+        "region {region}: write buffer is full ({used_bytes} of {limit_bytes} bytes), retry after {retry_after_ms} ms"
+    )]
     WriteBufferFull { region: RegionId, used_bytes: u64, limit_bytes: u64, retry_after_ms: u64 },
     #[error("region {region}: {what}")]
     Invalid { region: RegionId, what: String },
@@ -25,13 +29,28 @@ pub enum StorageError {
     #[error("region {region}: {what}: the outcome of write {write_id:032x} is unknown, ask again with the same id")]
     AppendUnknown { region: RegionId, write_id: u128, what: String },
     #[error("region {region}: append failed, nothing was written")]
-    AppendFailed { region: RegionId, #[source] source: Option<LogError> },
+    AppendFailed {
+        region: RegionId,
+        #[source]
+        source: Option<LogError>,
+    },
     #[error("region {region} could not be opened: {what}")]
     OpenFailed { region: RegionId, what: String },
     #[error("object store: {op} {path}")]
-    Bucket { op: &'static str, path: String, kind: ErrorKind, #[source] source: object_store::Error },
+    Bucket {
+        op: &'static str,
+        path: String,
+        kind: ErrorKind,
+        #[source]
+        source: object_store::Error,
+    },
     #[error("{path}: {what}")]
-    Corrupt { path: String, what: String, #[source] source: Option<BoxError> },
+    Corrupt {
+        path: String,
+        what: String,
+        #[source]
+        source: Option<BoxError>,
+    },
     #[error("log")]
     Log(#[from] LogError),
     #[error("{what} stopped")]
@@ -39,7 +58,11 @@ pub enum StorageError {
     #[error(transparent)]
     Broken(#[from] Broken),
     #[error("{what}")]
-    Internal { what: String, #[source] source: Option<BoxError> },
+    Internal {
+        what: String,
+        #[source]
+        source: Option<BoxError>,
+    },
 }
 
 impl StorageError {
@@ -63,12 +86,16 @@ impl Classified for StorageError {
     fn kind(&self) -> ErrorKind {
         match self {
             StorageError::RegionNotFound { .. } | StorageError::SequenceNotKept { .. } => ErrorKind::NotFound,
-            StorageError::RegionDiffers { .. } | StorageError::WrongState { .. } | StorageError::DataLoss { .. } => ErrorKind::Conflict,
+            StorageError::RegionDiffers { .. } | StorageError::WrongState { .. } | StorageError::DataLoss { .. } => {
+                ErrorKind::Conflict
+            }
             StorageError::Fenced { .. } => ErrorKind::Fenced,
             StorageError::WriteBufferFull { .. } => ErrorKind::Exhausted,
             StorageError::Invalid { .. } | StorageError::InvalidOption { .. } => ErrorKind::Invalid,
             StorageError::AppendUnknown { .. } => ErrorKind::Unknown,
-            StorageError::AppendFailed { .. } | StorageError::OpenFailed { .. } | StorageError::Stopped { .. } => ErrorKind::Unavailable,
+            StorageError::AppendFailed { .. } | StorageError::OpenFailed { .. } | StorageError::Stopped { .. } => {
+                ErrorKind::Unavailable
+            }
             StorageError::Bucket { kind, .. } => *kind,
             StorageError::Corrupt { .. } => ErrorKind::Corrupt,
             StorageError::Log(e) => e.kind(),
@@ -80,7 +107,11 @@ impl Classified for StorageError {
         match self.kind() {
             ErrorKind::Unavailable | ErrorKind::Exhausted | ErrorKind::Fenced => Retry::Safe,
             ErrorKind::Unknown => Retry::AfterReadBack,
-            ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::Corrupt | ErrorKind::Internal => Retry::Never,
+            ErrorKind::Invalid
+            | ErrorKind::NotFound
+            | ErrorKind::Conflict
+            | ErrorKind::Corrupt
+            | ErrorKind::Internal => Retry::Never,
         }
     }
 }

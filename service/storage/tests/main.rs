@@ -2,3 +2,4 @@
 #![expect(clippy::unwrap_used, reason = "tests stop at the first surprise")]
 
 mod data;
+mod engine;

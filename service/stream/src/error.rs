@@ -40,6 +40,12 @@ pub enum StreamError {
     },
     #[error("{operator}: inconsistent input: {what}")]
     Inconsistent { operator: &'static str, what: String },
+    #[error("job {job}: the log refuses what the job writes")]
+    Rejected {
+        job: JobId,
+        #[source]
+        source: LogError,
+    },
     #[error("input {input}: region {region} has no cut, it is closed or quarantined")]
     InputClosed { input: InputId, region: RegionId },
     #[error("progress row: {what}")]
@@ -86,6 +92,7 @@ impl StreamError {
             StreamError::OutOfRange { .. } => "numeric_out_of_range",
             StreamError::Eval { .. } => "eval_error",
             StreamError::Inconsistent { .. } => "inconsistent_input",
+            StreamError::Rejected { .. } => "output_rejected",
             StreamError::InputClosed { .. } => "input_closed",
             StreamError::Progress { .. } => "layout_mismatch",
             StreamError::Encode { .. } => "encode_failed",
@@ -106,6 +113,7 @@ impl StreamError {
                 | StreamError::Progress { .. }
                 | StreamError::OutOfRange { .. }
                 | StreamError::Eval { .. }
+                | StreamError::Rejected { .. }
         )
     }
 }
@@ -120,7 +128,10 @@ impl Classified for StreamError {
             StreamError::Timeout { .. } | StreamError::InputClosed { .. } | StreamError::Stopped { .. } => {
                 ErrorKind::Unavailable
             }
-            StreamError::Plan { .. } | StreamError::OutOfRange { .. } | StreamError::Eval { .. } => ErrorKind::Invalid,
+            StreamError::Plan { .. }
+            | StreamError::OutOfRange { .. }
+            | StreamError::Eval { .. }
+            | StreamError::Rejected { .. } => ErrorKind::Invalid,
             StreamError::Fenced { .. } | StreamError::Overtaken { .. } => ErrorKind::Fenced,
             StreamError::Progress { .. } => ErrorKind::Corrupt,
             StreamError::Storage(e) => e.kind(),

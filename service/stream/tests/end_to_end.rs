@@ -394,6 +394,22 @@ async fn another_plan_under_the_same_job_is_quarantined_and_names_both() {
 }
 
 #[tokio::test]
+async fn a_missing_topic_degrades_the_job_until_it_is_there() {
+    let p = with_topic(filtered(), "late", 3, Envelope::Upsert);
+    let world = World::new(p, small(), 0).await;
+    write(&world, 0, 0..100);
+    world.create().await;
+    let blocked = |s: &millstream_stream::JobStatus| s.reason.as_ref().is_some_and(|r| r.code == "output_blocked");
+    eventually(&world, "output blocked", blocked).await;
+    assert_eq!(world.view().num_rows(), 0, "nothing of the epoch is there without its records");
+    world.log.create_topic("late", 3);
+    world.settle().await;
+    assert_eq!(literal::print_sorted(&world.view()), expect_filtered(&world.input_rows()));
+    let records: usize = (0..3).map(|p| world.log.committed(&TopicPartition::new("late", p)).len()).sum();
+    assert_eq!(records, world.view().num_rows());
+}
+
+#[tokio::test]
 async fn a_global_row_is_there_before_any_input() {
     let t = input_table();
     let calls = vec![call(CountStar, None, "n", "BIGINT"), call(Sum, Some(2), "s", "BIGINT")];

@@ -92,6 +92,12 @@ impl Engine {
         self.inner.ctx.runner.stopped().await;
     }
 
+    /// Stops all tasks where they stand, as a crash would, and waits until they are gone.
+    pub async fn kill(&self) {
+        self.inner.ctx.runner.cancel();
+        self.inner.ctx.runner.stopped().await;
+    }
+
     /// Flushes all writable regions, for a planned stop; errors are logged, since the log has everything. Bounded by the caller's patience.
     pub async fn flush_all(&self) {
         let flushes = self.regions().into_iter().map(|region| async move {
@@ -305,11 +311,12 @@ impl Storage for Engine {
             targets.push(Target { from: handle.shared.applied(), region: handle.shared.clone() });
         }
         let hold = shard.hold_replay();
+        let needless = shard.pruned();
         let lowest = targets.iter().map(|t| t.from).min().unwrap_or(Seq::MAX);
         let (ctx, replayed_shard) = (self.inner.ctx.clone(), shard.clone());
         let task = self.inner.ctx.runner.compute("replay of a job", async move {
             let end = replayed_shard.log.offsets().await?.high_watermark;
-            let from = lowest.min(end.into()).max(replayed_shard.complete(job));
+            let from = lowest.min(end.into()).max(replayed_shard.complete(job)).max(needless);
             replay(&ctx, &replayed_shard, targets, Take::Job(job), from, end).await
         });
         let done = task.await.ok().flatten().flatten().unwrap_or(Err(StorageError::Stopped { what: "storage engine" }));

@@ -8,11 +8,15 @@ use rand::Rng;
 use super::{Inner, lock};
 use crate::{
     WalBinding, gc,
+    region::state::RegionState,
     wal::{
         guard,
         prune::{PruneState, prune},
     },
 };
+
+/// Period of the gauges; a scrape is rarely more frequent.
+const GAUGES: Duration = Duration::from_secs(5);
 
 pub(super) fn start(inner: &Arc<Inner>) {
     let config = inner.ctx.config.clone();
@@ -30,6 +34,7 @@ pub(super) fn start(inner: &Arc<Inner>) {
             tracing::warn!(error = %chain(&e), "pins were not published, the older lists protect more");
         }
     });
+    every(inner, "gauges", GAUGES, |inner| async move { set_gauges(&inner) });
     every(inner, "sweep", config.gc.interval, |inner| async move { sweep_once(&inner).await });
 }
 
@@ -68,4 +73,32 @@ pub(super) async fn guard_once(inner: &Arc<Inner>) {
 pub(super) async fn sweep_once(inner: &Arc<Inner>) {
     let open = lock(&inner.regions).values().map(|r| r.shared.clone()).collect::<Vec<_>>();
     gc::sweep(&inner.ctx, &open).await;
+}
+
+/// Gauges are set from what is there, never counted up and down by hand.
+fn set_gauges(inner: &Inner) {
+    let (metrics, buffer) = (&inner.ctx.metrics, &inner.ctx.buffer);
+    let usage = buffer.usage();
+    for (kind, bytes) in [("mutable", usage.mutable), ("frozen", usage.frozen), ("held", usage.held)] {
+        metrics.memtable_bytes.with_label_values(&[kind]).set(bytes as i64);
+    }
+    let (parked, frozen) = buffer.queues();
+    metrics.stalled_bytes.set(usage.parked as i64);
+    metrics.stalled_requests.set(parked as i64);
+    metrics.flush_queue.set(frozen as i64);
+    metrics.pin_count.set(inner.ctx.pins.count() as i64);
+    let cells: Vec<_> = lock(&inner.regions).values().map(|r| r.shared.cell.borrow().clone()).collect();
+    for state in RegionState::ALL {
+        let count = cells.iter().filter(|c| c.state == state).count();
+        metrics.region_count.with_label_values(&[state.as_str()]).set(count as i64);
+    }
+    let files = || cells.iter().flat_map(|c| c.version.files.iter());
+    metrics.sst_files.set(files().count() as i64);
+    metrics.sst_bytes.set(files().map(|f| f.size as i64).sum());
+    let runs = cells.iter().map(|c| {
+        let mut runs: Vec<u64> = c.version.files.iter().map(|f| f.run).collect();
+        runs.dedup();
+        runs.len() as i64
+    });
+    metrics.sorted_runs_max.set(runs.max().unwrap_or(0));
 }

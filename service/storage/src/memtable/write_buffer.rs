@@ -95,6 +95,8 @@ pub struct WriteBuffer {
     frozen: AtomicUsize,
     held: AtomicUsize,
     parked: AtomicUsize,
+    parked_requests: AtomicUsize,
+    frozen_memtables: AtomicUsize,
     /// Remembers the stall for the lower release limit. Written by whoever asks; a race only moves the limit by a tenth for one question.
     stalled: AtomicBool,
     /// Biggest mutable memtable of each worker, so that the biggest of the process is flushed, not the biggest of whoever looks first.
@@ -111,6 +113,8 @@ impl WriteBuffer {
             frozen: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             parked: AtomicUsize::new(0),
+            parked_requests: AtomicUsize::new(0),
+            frozen_memtables: AtomicUsize::new(0),
             stalled: AtomicBool::new(false),
             biggest: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
             freed: watch::channel(0).0,
@@ -128,6 +132,11 @@ impl WriteBuffer {
             held: self.held.load(Ordering::SeqCst),
             parked: self.parked.load(Ordering::SeqCst),
         }
+    }
+
+    /// Requests that wait and memtables that are being flushed, for the gauges.
+    pub fn queues(&self) -> (usize, usize) {
+        (self.parked_requests.load(Ordering::SeqCst), self.frozen_memtables.load(Ordering::SeqCst))
     }
 
     /// Whether ingestion waits now.
@@ -158,12 +167,14 @@ impl WriteBuffer {
     }
 
     pub fn freeze(&self, bytes: usize) {
+        self.frozen_memtables.fetch_add(1, Ordering::SeqCst);
         self.frozen.fetch_add(bytes, Ordering::SeqCst);
         self.mutable.fetch_sub(bytes, Ordering::SeqCst);
     }
 
     /// A frozen memtable left its region; `held` of its bytes are still seen by readers.
     pub fn flushed(&self, bytes: usize, held: usize) {
+        self.frozen_memtables.fetch_sub(1, Ordering::SeqCst);
         self.held.fetch_add(held, Ordering::SeqCst);
         self.frozen.fetch_sub(bytes, Ordering::SeqCst);
         self.notify();
@@ -183,10 +194,12 @@ impl WriteBuffer {
     }
 
     pub fn park(&self, bytes: usize) {
+        self.parked_requests.fetch_add(1, Ordering::SeqCst);
         self.parked.fetch_add(bytes, Ordering::SeqCst);
     }
 
     pub fn unpark(&self, bytes: usize) {
+        self.parked_requests.fetch_sub(1, Ordering::SeqCst);
         self.parked.fetch_sub(bytes, Ordering::SeqCst);
     }
 

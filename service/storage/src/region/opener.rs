@@ -6,7 +6,12 @@ use std::sync::Arc;
 
 use millstream_types::{RegionKind, Seq, error::chain};
 
-use super::{RegionShared, shared::Cell, state::RegionState, version::Version};
+use super::{
+    RegionShared,
+    shared::Cell,
+    state::{Event, RegionState},
+    version::Version,
+};
 use crate::{
     RegionSpec, StorageError, WalBinding,
     context::Context,
@@ -42,11 +47,14 @@ pub(crate) async fn open(
     let cell = first_cell(&layout, Arc::new(state), applied);
     let shared = Arc::new(RegionShared::new(spec, layout, leader_epoch, worker.clone(), cell));
     let topic = capture_topic(ctx, &shared).await?;
-    let region = OpenRegion::new(shared.clone(), store, topic.as_ref().map(|t| t.end), ctx.clock.now_ms());
-    worker.notice(Notice::Install(Box::new(region))).await;
+    let mut region = OpenRegion::new(shared.clone(), store, topic.as_ref().map(|t| t.end), ctx.clock.now_ms());
     if let Some(reason) = topic.and_then(|t| t.broken) {
-        worker.notice(Notice::Quarantine { region: shared.clone(), reason }).await;
+        // Not one record of the other topic may be read.
+        tracing::error!(region = %spec.id, table = %spec.table_name, reason, "region quarantined");
+        region.reason = Some(reason.into());
+        region.event(Event::Quarantine);
     }
+    worker.notice(Notice::Install(Box::new(region))).await;
     Ok(shared)
 }
 

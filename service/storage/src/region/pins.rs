@@ -187,10 +187,10 @@ impl PinBoard {
         }
         *next = Some(version + 1);
         lock(&job.state).published = current;
-        if let Some(old) = version.checked_sub(2) {
-            if let Err(e) = log.delete(old).await {
-                tracing::debug!(job = %id, version = old, error = %millstream_types::error::chain(&e), "old pin list stays, the next publication tries the one after it");
-            }
+        if let Some(old) = version.checked_sub(2)
+            && let Err(e) = log.delete(old).await
+        {
+            tracing::debug!(job = %id, version = old, error = %millstream_types::error::chain(&e), "old pin list stays, the next publication tries the one after it");
         }
         Ok(())
     }

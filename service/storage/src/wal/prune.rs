@@ -2,7 +2,7 @@
 //!
 //! Owns: the book of all regions with a shared WAL (open or not), the limit, the marker put before the delete. Not here: flushing.
 //!
-//! Limit of a shard = min over all its regions of (no unflushed rows ? settled : flushed), and not above the settled position of `keep_tail` ago.
+//! Limit of a shard = min over all its regions of (no unflushed rows ? settled : sequence of the oldest), and not above the settled position of `keep_tail` ago.
 //! `settled` comes first: rows that were nowhere at that moment lie at or after it, and rows that a transaction has not brought to its regions yet are
 //! held. A region that is not open counts by its manifest; one that cannot be read blocks the shard. A late prune is harmless: what nobody needs stays so.
 
@@ -154,7 +154,11 @@ async fn prune_shard(
     let mut holder = None;
     for (id, closed_flushed) in book.of_shard(shard.id) {
         let needed = match open(id).map(|r| r.cell.borrow().clone()) {
-            Some(cell) if cell.state == RegionState::Writable && cell.version.runs.is_empty() => continue,
+            // Between flushed and the oldest row in memory there is nothing, so a region that is written rarely holds back little.
+            Some(cell) if cell.state == RegionState::Writable => match cell.version.runs.iter().map(|r| r.from).min() {
+                Some(oldest) => oldest,
+                None => continue,
+            },
             Some(cell) => cell.version.flushed,
             None => match closed_flushed {
                 Some(flushed) => flushed,

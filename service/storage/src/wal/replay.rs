@@ -94,7 +94,7 @@ pub(crate) async fn replay(
                             format!("log end {log_end} is below offset {wanted}, which the manifest says was written");
                         return Err(StorageError::corrupt(shard.log.partition().to_string(), what));
                     }
-                    replay.lost(wanted.into(), start.into()).await;
+                    replay.lost(start.into()).await;
                     position = start.into();
                     reader = shard.log.read(start).await?;
                 }
@@ -181,10 +181,10 @@ impl Replay<'_> {
                 }
                 let window = self.ctx.config.wal.write_id_window.as_millis() as u64;
                 self.shard.remember_write(id, seq, seq.next(), self.ctx.clock.now_ms(), window);
-                if self.wants(&header, seq) {
-                    if let Some(entry) = self.decode(offset, header.region, payload, header.rows).await {
-                        self.push(header.region, entry);
-                    }
+                if self.wants(&header, seq)
+                    && let Some(entry) = self.decode(offset, header.region, payload, header.rows).await
+                {
+                    self.push(header.region, entry);
                 }
             }
             (Kind::Rows, Origin::Job { job, epoch }) => {
@@ -193,14 +193,15 @@ impl Replay<'_> {
                     Take::Job(j) => j == job,
                     Take::Writes => false,
                 };
-                if ours && self.wants(&header, seq) {
-                    if let Some(entry) = self.decode(offset, header.region, payload, header.rows).await {
-                        let open = self.epochs.entry(job).or_insert_with(|| OpenEpoch { epoch, entries: Vec::new() });
-                        if open.epoch != epoch {
-                            *open = OpenEpoch { epoch, entries: Vec::new() };
-                        }
-                        open.entries.push((header.region, entry));
+                if ours
+                    && self.wants(&header, seq)
+                    && let Some(entry) = self.decode(offset, header.region, payload, header.rows).await
+                {
+                    let open = self.epochs.entry(job).or_insert_with(|| OpenEpoch { epoch, entries: Vec::new() });
+                    if open.epoch != epoch {
+                        *open = OpenEpoch { epoch, entries: Vec::new() };
                     }
+                    open.entries.push((header.region, entry));
                 }
             }
             (Kind::EpochEnd, Origin::Job { job, epoch }) => {
@@ -265,10 +266,16 @@ impl Replay<'_> {
     }
 
     /// The log lost a range that a prune marker did not allow for.
-    async fn lost(&mut self, from: Seq, start: Seq) {
+    async fn lost(&mut self, start: Seq) {
+        // A prune moves the limit before it deletes, so the limit is read after the log start was seen.
+        let needless = self.shard.pruned();
+        let needed = |s: &TargetState| s.target.from.max(needless);
         let hit: Vec<RegionId> =
-            self.targets.values().filter(|s| s.target.from < start).map(|s| s.target.region.id).collect();
-        tracing::error!(partition = %self.shard.log.partition(), from = from.0, start = start.0, regions = hit.len(), "shared wal lost entries that were needed");
+            self.targets.values().filter(|s| needed(s) < start).map(|s| s.target.region.id).collect();
+        if hit.is_empty() {
+            return;
+        }
+        tracing::error!(partition = %self.shard.log.partition(), start = start.0, regions = hit.len(), "shared wal lost entries that were needed");
         for id in hit {
             if let Some(state) = self.targets.remove(&id) {
                 let reason = format!(

@@ -158,6 +158,8 @@ impl Tail<'_> {
             LogEvent::OutOfRange { wanted, start, end } => {
                 self.hand_over().await?;
                 self.wait_until_applied().await?;
+                // A broker that says so wrongly must not be asked in a tight loop.
+                self.ctx.clock.sleep(Duration::from_millis(100)).await;
                 let notice = Notice::OutOfRange {
                     region: self.region.clone(),
                     wanted: wanted.into(),

@@ -70,12 +70,7 @@ impl RegionWorkerLoop {
         if !config.automatic || region.compaction.not_before_ms > now {
             return;
         }
-        let options = PickOptions {
-            min_runs: config.min_runs,
-            max_runs: config.max_runs,
-            max_inputs: MAX_INPUTS,
-            ..PickOptions::default()
-        };
+        let options = PickOptions { min_runs: config.min_runs, max_runs: config.max_runs, max_inputs: MAX_INPUTS };
         if let Some(plan) = pick(&region.manifest.files, &options) {
             self.start_compaction(shared, plan, Vec::new());
         }

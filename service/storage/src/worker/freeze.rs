@@ -10,7 +10,7 @@ use super::{
     region::{FlushStep, Frozen},
 };
 use crate::{
-    StorageError,
+    StorageError, WalBinding,
     compaction::KeepRule,
     context::Context,
     listener::Point,
@@ -18,6 +18,7 @@ use crate::{
     region::RegionShared,
     request::{Notice, Reply},
     sst::write_runs,
+    wal::guard::recreated,
 };
 
 impl RegionWorkerLoop {
@@ -90,6 +91,9 @@ impl RegionWorkerLoop {
                 return;
             }
             self.freeze(&shared, "engine_full");
+            if self.regions.get(&shared.id).is_some_and(|r| r.mutable_bytes >= bytes) {
+                return;
+            }
             // Another worker may have the biggest one now.
             self.ctx.buffer.notify();
         }
@@ -247,6 +251,7 @@ impl FlushTask {
         let _permit =
             self.ctx.flush_permits.acquire().await.map_err(|_| StorageError::Stopped { what: "storage engine" })?;
         self.ctx.at(Point::FlushStart, self.region.id).await;
+        self.check_topic().await?;
         let started = self.ctx.clock.now_ms();
         let layout = &self.region.layout;
         let options = self.ctx.flush_options(layout.is_keyed(), self.region.leader_epoch);
@@ -255,6 +260,20 @@ impl FlushTask {
         self.ctx.metrics.flush_seconds.observe(self.ctx.clock.now_ms().saturating_sub(started) as f64 / 1000.0);
         self.ctx.at(Point::SstUploaded, self.region.id).await;
         Ok(files)
+    }
+
+    /// Asked after the last record was read, so that no SST mixes two topics of one name. A topic that is gone takes nothing away from its rows.
+    async fn check_topic(&self) -> Result<(), StorageError> {
+        let WalBinding::Topic { partition, topic_id, .. } = &self.region.wal else { return Ok(()) };
+        let info = self.ctx.logs.admin().describe(&partition.topic).await?;
+        match info.and_then(|info| recreated(partition, topic_id, &info)) {
+            None => Ok(()),
+            Some(reason) => {
+                let notice = Notice::Quarantine { region: self.region.clone(), reason: reason.clone() };
+                self.region.worker.notice(notice).await;
+                Err(StorageError::WrongState { region: self.region.id, state: "quarantined", reason })
+            }
+        }
     }
 }
 

@@ -53,9 +53,11 @@ impl RegionWorkerLoop {
             tail.cancel();
         }
         self.refuse_waiting(&mut region);
-        self.ctx.buffer.dropped(region.mutable_bytes);
-        self.ctx.buffer.flushed(region.frozen_bytes(), 0);
         region.publish();
+        self.ctx.buffer.dropped(region.mutable_bytes);
+        for frozen in region.frozen.drain(..) {
+            self.ctx.buffer.flushed(frozen.bytes, 0);
+        }
     }
 
     /// A newer leader has the region: nothing is written any more, reads go on until it closes.

@@ -36,7 +36,7 @@ use crate::{
     context::Context,
     listener::Point,
     memtable::Run,
-    region::{RegionShared, state::RegionState},
+    region::RegionShared,
     request::{Inserted, Notice, Reply, Request, WorkerSender},
 };
 
@@ -204,27 +204,5 @@ impl RegionWorkerLoop {
             !gone
         });
         self.ctx.buffer.released(released);
-    }
-
-    fn gauges(&self) {
-        let metrics = &self.ctx.metrics;
-        let usage = self.ctx.buffer.usage();
-        for (kind, bytes) in [("mutable", usage.mutable), ("frozen", usage.frozen), ("held", usage.held)] {
-            metrics.memtable_bytes.with_label_values(&[kind]).set(bytes as i64);
-        }
-        metrics.stalled_bytes.set(usage.parked as i64);
-        if self.number != 0 {
-            return;
-        }
-        metrics.pin_count.set(self.ctx.pins.count() as i64);
-        metrics.stalled_requests.set(self.regions.values().map(|r| r.parked.len() as i64).sum());
-        metrics.flush_queue.set(self.regions.values().map(|r| r.frozen.len() as i64).sum());
-        metrics.sorted_runs_max.set(self.regions.values().map(|r| r.sorted_runs() as i64).max().unwrap_or(0));
-        metrics.sst_files.set(self.regions.values().map(|r| r.manifest.files.len() as i64).sum());
-        metrics.sst_bytes.set(self.regions.values().flat_map(|r| r.manifest.files.iter()).map(|f| f.size as i64).sum());
-        for state in RegionState::ALL {
-            let count = self.regions.values().filter(|r| r.state == state).count();
-            metrics.region_count.with_label_values(&[state.as_str()]).set(count as i64);
-        }
     }
 }

@@ -21,7 +21,6 @@ impl RegionWorkerLoop {
             return;
         }
         self.last_check_ms = now;
-        self.gauges();
         let grace = self.ctx.config.pins.grace.as_millis() as u64;
         let regions: Vec<_> = self.regions.values().filter(|r| r.state.is_live()).map(|r| r.shared.clone()).collect();
         for shared in regions {

@@ -1,6 +1,6 @@
 //! The data plane: reads, files, compaction, manifest, bucket, each against a small model.
 
-mod faulty;
+pub(crate) mod faulty;
 mod manifest;
 mod reads;
 mod rig;

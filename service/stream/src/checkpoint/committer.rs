@@ -4,7 +4,7 @@
 //! commit(e)   light (no rows, nothing to store): publish
 //!             else  begin, send rows, records, progress, end of epoch, commit
 //!                   Committed  apply to regions, move pins, publish
-//!                   Aborted    nothing is visible: back off, the same rows again
+//!                   Aborted    nothing is visible: back off, the same rows again; if they are refused for what they are (record too large), stop
 //!                   Unknown    resolve: new producer (init), replay to the captured end, the progress row decides
 //!                   Fenced     stop; nothing was written
 //! ```
@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use millstream_storage::{Region, wal::EpochBatch};
-use millstream_types::{CommitOutcome, Epoch, EpochWriter, LogError, OutBatch, Seq, error::chain};
+use millstream_types::{CommitOutcome, Epoch, EpochWriter, ErrorKind, LogError, OutBatch, Seq, error::chain};
 use tokio::sync::mpsc;
 
 use super::{
@@ -29,6 +29,9 @@ use crate::{
     metrics::JobMetrics,
     plan::JobPlan,
 };
+
+/// One aborted try is noise, so many in a row are shown.
+const TRIES_UNTIL_DEGRADED: u32 = 3;
 
 /// A collected epoch.
 #[derive(Debug)]
@@ -107,6 +110,7 @@ impl Committer {
         let bytes = batches.iter().map(|b| b.size_bytes() as u64).sum();
         self.metrics.checkpoint_bytes.inc_by(bytes);
         let mut backoff = self.ctx.config.commit_backoff_min;
+        let mut tries = 0;
         loop {
             match self.send(&batches).await {
                 CommitOutcome::Committed { offsets } => {
@@ -118,6 +122,14 @@ impl Committer {
                 }
                 CommitOutcome::Aborted(error) => {
                     self.note("aborted", e.epoch, &error);
+                    if error.kind == ErrorKind::Invalid {
+                        return Err(StreamError::Rejected { job: self.plan.job, source: error });
+                    }
+                    tries += 1;
+                    if tries >= TRIES_UNTIL_DEGRADED {
+                        let reason = Reason { code: "output_blocked".into(), message: chain(&error) };
+                        self.shared.set_state(JobState::Degraded, Some(reason));
+                    }
                     self.ctx.clock.sleep(backoff).await;
                     backoff = (backoff * 2).min(self.ctx.config.commit_backoff_max);
                 }
@@ -180,7 +192,7 @@ impl Committer {
         let commit = self.writer.commit(batches);
         tokio::select! {
             outcome = commit => outcome,
-            () = alarm => CommitOutcome::Unknown(LogError::new(millstream_types::ErrorKind::Internal, "the alarm never ends")),
+            () = alarm => CommitOutcome::Unknown(LogError::new(ErrorKind::Internal, "the alarm never ends")),
         }
     }
 

@@ -1,7 +1,5 @@
 //! Reading the memory log as a `read_committed` consumer does.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 
 use super::{
@@ -174,7 +172,7 @@ impl MemoryReader {
 pub(super) fn reader(log: &MemoryLog, partition: &TopicPartition, from: i64) -> Box<dyn LogReader> {
     Box::new(MemoryReader {
         log: log.clone(),
-        partition: TopicPartition::new(Arc::clone(&partition.topic), partition.partition),
+        partition: partition.clone(),
         position: from,
         topic_id: None,
         told: None,
