@@ -3,7 +3,10 @@
 use std::{collections::HashMap, sync::Arc};
 
 use datafusion::{
-    common::{DFSchema, DFSchemaRef, tree_node::{Transformed, TreeNode}},
+    common::{
+        DFSchema, DFSchemaRef,
+        tree_node::{Transformed, TreeNode},
+    },
     execution::context::{ExecutionProps, SessionState},
     logical_expr::{Expr, physical_planning_context::PhysicalPlanningContext, simplify::SimplifyContext},
     optimizer::simplify_expressions::ExprSimplifier,
@@ -15,7 +18,10 @@ use crate::SqlError;
 
 /// Constants folded, casts moved from columns to constants.
 pub(crate) fn simplify(state: &SessionState, expr: &Expr, schema: &DFSchemaRef) -> Result<Expr, SqlError> {
-    let context = SimplifyContext::builder().with_schema(Arc::clone(schema)).with_config_options(Arc::clone(state.config_options())).build();
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::clone(schema))
+        .with_config_options(Arc::clone(state.config_options()))
+        .build();
     Ok(ExprSimplifier::new(context).simplify(expr.clone())?)
 }
 

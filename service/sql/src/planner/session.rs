@@ -28,7 +28,8 @@ pub(crate) const PUBLIC: &str = "public";
 pub(crate) const SYSTEM: &str = "millstream";
 
 fn config() -> SessionConfig {
-    let mut config = SessionConfig::new().with_default_catalog_and_schema(CATALOG, PUBLIC).with_information_schema(true);
+    let mut config =
+        SessionConfig::new().with_default_catalog_and_schema(CATALOG, PUBLIC).with_information_schema(true);
     let options = config.options_mut();
     // 0.1 is exact: money must not pass through a double
     options.sql_parser.parse_float_as_decimal = true;
@@ -61,7 +62,8 @@ impl Session {
         public: Arc<dyn SchemaProvider>,
         system: Option<Arc<dyn SchemaProvider>>,
     ) -> Result<Self, SqlError> {
-        let state = SessionStateBuilder::new().with_default_features().with_config(config()).with_runtime_env(runtime).build();
+        let state =
+            SessionStateBuilder::new().with_default_features().with_config(config()).with_runtime_env(runtime).build();
         let catalog = MemoryCatalogProvider::new();
         catalog.register_schema(PUBLIC, Arc::clone(&public))?;
         if let Some(system) = system {

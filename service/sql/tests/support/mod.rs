@@ -46,7 +46,12 @@ impl Env {
         Env { log, bucket, storage, sql }
     }
 
-    pub(crate) fn service(log: &MemoryLog, bucket: &Arc<Bucket>, storage: &Arc<FakeStorage>, config: SqlConfig) -> SqlService {
+    pub(crate) fn service(
+        log: &MemoryLog,
+        bucket: &Arc<Bucket>,
+        storage: &Arc<FakeStorage>,
+        config: SqlConfig,
+    ) -> SqlService {
         let storage: Arc<dyn Storage> = Arc::clone(storage) as Arc<dyn Storage>;
         let stream = StreamDeps {
             storage: Arc::clone(&storage),
