@@ -34,6 +34,9 @@ pub fn binary() -> &'static Path {
     })
 }
 
+/// A broker that has just started says this to the first transactional producer; the client asks again by itself.
+const COORDINATOR_LOADS: &str = "Coordinator load in progress";
+
 /// A server that can be killed and started again on the same data.
 #[derive(Debug)]
 pub struct Sandbox {
@@ -86,7 +89,7 @@ impl Sandbox {
             options.object_store.clone()
         };
         let yaml = format!(
-            "version: 1\nserver:\n  listen: 127.0.0.1:0\n  probe_listen: 127.0.0.1:0\n  data_dir: {}\nkafka:\n  bootstrap_servers: {}\n  prefix: {}\nobject_store:\n  url: {url}\n{}\n{}",
+            "version: 1\nserver:\n  listen: 127.0.0.1:0\n  probe_listen: 127.0.0.1:0\n  data_dir: {}\nkafka:\n  bootstrap_servers: {}\n  prefix: {}\nobject_store:\n  url: {url}\n{}\nsql:\n  max_result_rows: 10000000\n  query_memory: 1GiB\n{}",
             data.display(),
             options.bootstrap,
             options.prefix,
@@ -100,7 +103,7 @@ impl Sandbox {
             config,
             child: Mutex::new(None),
             client: Mutex::new(None),
-            expected_logs: Mutex::new(Vec::new()),
+            expected_logs: Mutex::new(vec![COORDINATOR_LOADS.to_owned()]),
         }
     }
 

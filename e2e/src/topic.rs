@@ -43,6 +43,19 @@ pub async fn create(bootstrap: &str, name: &str, partitions: i32, config: &[(&st
     for r in results {
         r.unwrap_or_else(|(t, e)| panic!("create {t}: {e}"));
     }
+    // The controller has the topic; clients ask the broker, which learns of it a moment later.
+    let c = consumer(bootstrap);
+    let start = Instant::now();
+    while !c.fetch_metadata(Some(name), WAIT).is_ok_and(|m| {
+        m.topics().first().is_some_and(|t| {
+            t.error().is_none()
+                && t.partitions().len() == partitions as usize
+                && t.partitions().iter().all(|p| p.leader() >= 0)
+        })
+    }) {
+        assert!(start.elapsed() < WAIT, "{name} has no leaders");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Changes topic configuration, for retention scenarios.
@@ -79,7 +92,7 @@ impl Feed {
 
     /// A transactional producer: `init` was called.
     pub fn transactional(bootstrap: &str, id: &str) -> Feed {
-        let feed = Feed::with(bootstrap, &[("transactional.id", id)]);
+        let feed = Feed::with(bootstrap, &[("transactional.id", id), ("transaction.timeout.ms", "120000")]);
         feed.producer.init_transactions(WAIT).expect("transactions can be initialised");
         feed
     }
@@ -153,9 +166,18 @@ pub fn ends(bootstrap: &str, topic: &str) -> BTreeMap<i32, i64> {
     let c = consumer(bootstrap);
     let meta = c.fetch_metadata(Some(topic), WAIT).expect("the broker answers");
     let partitions = meta.topics().first().map(|t| t.partitions().len()).unwrap_or(0);
-    (0..partitions as i32)
-        .map(|p| (p, c.fetch_watermarks(topic, p, WAIT).unwrap_or_else(|e| panic!("{topic}-{p}: {e}")).1))
-        .collect()
+    let start = Instant::now();
+    let end_of = |p: i32| loop {
+        match c.fetch_watermarks(topic, p, WAIT) {
+            Ok((_, end)) => return end,
+            // A broker that has just started has no leader for a moment.
+            Err(KafkaError::MetadataFetch(RDKafkaErrorCode::NotLeaderForPartition)) if start.elapsed() < WAIT => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(e) => panic!("{topic}-{p}: {e}"),
+        }
+    };
+    (0..partitions as i32).map(|p| (p, end_of(p))).collect()
 }
 
 /// Every record that a `read_committed` consumer sees up to the end of the time of the call.

@@ -18,7 +18,7 @@ use millstream_e2e::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// Small buffers and short intervals: flushes, compactions and commits are under way at any moment.
-const BUSY: &str = "storage:\n  write_buffer_bytes: 16MiB\n  region_buffer_bytes: 2MiB\n  flush_interval: 3s\nstream:\n  barrier_interval: 200ms\n";
+const BUSY: &str = "storage:\n  write_buffer_bytes: 16MiB\n  region_buffer_bytes: 8MiB\n  flush:\n    interval: 3s\nstream:\n  barrier_interval: 200ms\n";
 
 fn spread(mut orders: Orders, feed: topic::Feed, n: u64, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<Orders> {
     tokio::task::spawn_blocking(move || {

@@ -98,7 +98,14 @@ impl KafkaCluster {
         let (name, timeout) = (Arc::clone(topic), self.options().request_timeout);
         let list = move |admin: &Admin| {
             let client = admin.inner().into();
-            let listed = sys::list_offsets(client, &name, &partitions, &specs, timeout);
+            let mut listed = sys::list_offsets(client, &name, &partitions, &specs, timeout);
+            if listed.as_ref().is_err_and(|code| has_stale_leader(*code)) {
+                // The admin call does not look for the new leader by itself: without this it fails until the client's metadata expires (15 min).
+                if let Err(error) = admin.inner().fetch_metadata(Some(&name), timeout) {
+                    tracing::debug!(topic = %name, %error, "metadata could not be renewed");
+                }
+                listed = sys::list_offsets(client, &name, &partitions, &specs, timeout);
+            }
             match listed {
                 // The client waits in vain for the leader of a partition that does not exist: a look tells that from a slow broker.
                 Err(_) if matches!(sys::describe_topic(client, &name, timeout), Ok(found) if !has_all(found, &partitions)) => {
@@ -111,6 +118,14 @@ impl KafkaCluster {
             .await?
             .map_err(|code| code_failed("offsets could not be listed", code).topic(Arc::clone(topic)))
     }
+}
+
+/// The client knows an older leader of the partition than the cluster has.
+fn has_stale_leader(code: Code) -> bool {
+    matches!(
+        code,
+        Code::FencedLeaderEpoch | Code::UnknownLeaderEpoch | Code::NotLeaderForPartition | Code::LeaderNotAvailable
+    )
 }
 
 fn has_all(topic: Option<([u8; 16], usize)>, partitions: &[i32]) -> bool {

@@ -1,4 +1,4 @@
-//! Start-up: unfinished drops, then the regions of all objects in one go (each shard of the WAL is read once), then the jobs.
+//! Start-up: unfinished drops, then what a killed process left open in Kafka, then the regions of all objects in one go (each shard of the WAL is read once), then the jobs.
 //!
 //! Plans are built anew from the stored SQL. An object whose plan comes out otherwise, or not at all, is broken: its data stays, it does not run, and
 //! SHOW tells why; the service starts.
@@ -34,6 +34,7 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), SqlError> {
     let (tables, jobs) = plan_all(core, &catalog).await;
     let mut specs: Vec<RegionSpec> = tables.iter().flat_map(|(_, specs)| specs.iter().cloned()).collect();
     specs.extend(jobs.iter().flat_map(|(plan, _)| plan.own_regions()));
+    core.deps.stream.end_open_transactions(jobs.iter().map(|(plan, _)| plan.job)).await;
     let failed = open_all(core, specs).await;
     for (table, specs) in tables {
         let left: Vec<RegionSpec> = specs.into_iter().filter(|s| failed.contains_key(&s.id)).collect();

@@ -15,3 +15,8 @@ impl<T> Drop for AbortOnDrop<T> {
         self.0.abort();
     }
 }
+
+/// Of the one producer of a job. Whoever initialises it ends what its predecessor left open.
+pub(crate) fn transactional_id(prefix: &str, job: millstream_types::JobId) -> String {
+    format!("{prefix}.{job}")
+}

@@ -10,9 +10,11 @@ use std::{
     time::Duration,
 };
 
+use futures::StreamExt;
 use millstream_storage::Storage;
 use millstream_types::{
     Classified, Epoch, ErrorKind, JobId, LogSystem, RegionId, Seq,
+    error::chain,
     runtime::{Clock, Tasks},
 };
 use tokio::task::JoinHandle;
@@ -142,6 +144,20 @@ impl StreamService {
         let running = self.context.tasks.io(format!("job {job} supervisor"), task);
         *handle.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
         Ok(())
+    }
+
+    /// Ends the transactions that a killed process left open, so that no replay of the WAL waits until the broker ends them. To be called before regions are
+    /// opened. What fails here is told, and done again by the job itself.
+    pub async fn end_open_transactions(&self, jobs: impl IntoIterator<Item = JobId>) {
+        let context = &self.context;
+        let each = jobs.into_iter().map(|job| async move {
+            let mut writer = context.logs.epoch_writer(&super::transactional_id(&context.prefix, job));
+            if let Err(e) = writer.init().await {
+                tracing::warn!(%job, error = %chain(&e), "an open transaction may be left, the replay may wait for it");
+            }
+        });
+        // Each is a client with threads of its own: a few at a time.
+        futures::stream::iter(each).buffer_unordered(8).collect::<()>().await;
     }
 
     /// Positions freeze at the next epoch, pins stay. Returns at once.

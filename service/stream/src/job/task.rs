@@ -95,7 +95,7 @@ async fn start(run: &Run) -> Result<Started, StreamError> {
     let Run { ctx, plan, shared, .. } = run;
     let metrics = ctx.metrics.job(&plan.name);
     let regions = recovery::own_regions(ctx, plan).await?;
-    let mut writer = ctx.logs.epoch_writer(&format!("{}.{}", ctx.prefix, plan.job));
+    let mut writer = ctx.logs.epoch_writer(&super::transactional_id(&ctx.prefix, plan.job));
     recovery::init(ctx, shared, writer.as_mut()).await?;
     let stored = recovery::read_back(ctx, shared, plan, regions[0].as_ref()).await?;
     let is_new = stored.epoch == Epoch::default();
