@@ -121,8 +121,10 @@ impl Classified for SqlError {
 pub(crate) fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let wrong = wrong.to_lowercase();
     let limit = (wrong.chars().count() / 3).clamp(1, 4);
-    let (best, distance) =
-        names.into_iter().map(|n| (n, strsim::damerau_levenshtein(&wrong, &n.to_lowercase()))).min_by_key(|(_, d)| *d)?;
+    let (best, distance) = names
+        .into_iter()
+        .map(|n| (n, strsim::damerau_levenshtein(&wrong, &n.to_lowercase())))
+        .min_by_key(|(_, d)| *d)?;
     (distance <= limit).then(|| format!("did you mean {best}?"))
 }
 
@@ -185,10 +187,12 @@ impl From<DataFusionError> for SqlError {
                     None => Self::new(ErrorKind::Internal, "QUERY_FAILED", inner.to_string()),
                 },
             },
-            DataFusionError::ResourcesExhausted(text) => {
-                Self::new(ErrorKind::Exhausted, "QUERY_MEMORY", format!("the query needs more memory than sql.query_memory allows: {text}"))
-                    .hint("add a LIMIT, fewer groups, or keep the result up to date as a materialized view")
-            }
+            DataFusionError::ResourcesExhausted(text) => Self::new(
+                ErrorKind::Exhausted,
+                "QUERY_MEMORY",
+                format!("the query needs more memory than sql.query_memory allows: {text}"),
+            )
+            .hint("add a LIMIT, fewer groups, or keep the result up to date as a materialized view"),
             DataFusionError::SQL(parser, _) => SqlError::from(ParserError::clone(parser)),
             DataFusionError::SchemaError(schema, _) => {
                 let mut error = Self::new(ErrorKind::Invalid, "UNKNOWN_COLUMN", lower_first(&schema.to_string()));
@@ -201,7 +205,9 @@ impl From<DataFusionError> for SqlError {
             DataFusionError::Plan(text) => Self::invalid(lower_first(text)),
             DataFusionError::NotImplemented(text) => Self::new(ErrorKind::Invalid, "NOT_SUPPORTED", lower_first(text)),
             DataFusionError::Execution(text) => Self::new(ErrorKind::Invalid, "QUERY_FAILED", lower_first(text)),
-            DataFusionError::ArrowError(arrow, _) => Self::new(ErrorKind::Invalid, "QUERY_FAILED", lower_first(&arrow.to_string())),
+            DataFusionError::ArrowError(arrow, _) => {
+                Self::new(ErrorKind::Invalid, "QUERY_FAILED", lower_first(&arrow.to_string()))
+            }
             other => Self::new(ErrorKind::Internal, "QUERY_FAILED", lower_first(&other.strip_backtrace())),
         };
         if let Some(diagnostic) = e.diagnostic() {

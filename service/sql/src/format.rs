@@ -22,8 +22,22 @@ pub(crate) struct FormatRefusal {
 
 /// Options of a topic-fed table's format, for the nearest name.
 const TABLE_OPTIONS: &[&str] = &[
-    "value.format", "key.format", "key.fields", "key.prefix", "value.max.bytes", "json.int64", "json.decimal", "json.nan", "json.bytes", "json.date",
-    "json.time", "json.timestamp", "timezone", "null_value", "extra_fields_column", "match_case",
+    "value.format",
+    "key.format",
+    "key.fields",
+    "key.prefix",
+    "value.max.bytes",
+    "json.int64",
+    "json.decimal",
+    "json.nan",
+    "json.bytes",
+    "json.date",
+    "json.time",
+    "json.timestamp",
+    "timezone",
+    "null_value",
+    "extra_fields_column",
+    "match_case",
 ];
 
 impl From<FormatError> for FormatRefusal {
@@ -74,7 +88,11 @@ fn named(options: &Options, option: &str) -> Result<Format, FormatRefusal> {
     let later = ["avro", "protobuf", "json_schema", "debezium_json", "debezium_avro", "csv"];
     Err(FormatRefusal {
         option: Some(option.to_owned()),
-        message: if later.contains(&word.as_str()) { format!("{option} = '{word}' is not supported yet") } else { format!("unknown format {word}") },
+        message: if later.contains(&word.as_str()) {
+            format!("{option} = '{word}' is not supported yet")
+        } else {
+            format!("unknown format {word}")
+        },
         hint: nearest(word, formats.map(|(w, _)| w)).or(Some("formats are json, string and bytes".to_owned())),
     })
 }

@@ -12,8 +12,10 @@ pub struct SqlMetrics {
 
 impl SqlMetrics {
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let statements =
-            IntCounterVec::new(Opts::new("millstream_sql_statements_total", "Statements by kind and result"), &["kind", "result"])?;
+        let statements = IntCounterVec::new(
+            Opts::new("millstream_sql_statements_total", "Statements by kind and result"),
+            &["kind", "result"],
+        )?;
         let seconds = HistogramVec::new(
             HistogramOpts::new("millstream_sql_statement_seconds", "Duration of statements by kind")
                 .buckets(vec![0.001, 0.005, 0.025, 0.1, 0.5, 2.0, 10.0, 60.0]),

@@ -38,13 +38,18 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), SqlError> {
     let failed = open_all(core, specs).await;
     for (table, specs) in tables {
         let left: Vec<RegionSpec> = specs.into_iter().filter(|s| failed.contains_key(&s.id)).collect();
-        let Some(error) = left.iter().filter_map(|s| failed.get(&s.id)).find(|e| e.retry() == Retry::Never).or(left.first().and_then(|s| failed.get(&s.id)))
+        let Some(error) = left
+            .iter()
+            .filter_map(|s| failed.get(&s.id))
+            .find(|e| e.retry() == Retry::Never)
+            .or(left.first().and_then(|s| failed.get(&s.id)))
         else {
             continue;
         };
         broken(core, &table.name, &chain(error));
         if error.retry() != Retry::Never {
-            drop_receiver(bring_up::open_in_background(core, table.id, table.name, left));
+            // nobody waits for it
+            drop(bring_up::open_in_background(core, table.id, table.name, left));
         }
     }
     for (plan, paused) in jobs {
@@ -52,11 +57,6 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), SqlError> {
     }
     tracing::info!(version = catalog.version, objects = catalog.objects.len(), "catalog recovered");
     Ok(())
-}
-
-/// Nobody waits for this opening.
-fn drop_receiver(opened: tokio::sync::watch::Receiver<()>) {
-    drop(opened);
 }
 
 fn broken(core: &Core, name: &str, reason: &str) {
@@ -81,7 +81,13 @@ async fn plan_all(core: &Arc<Core>, catalog: &Catalog) -> Planned {
     (tables, jobs)
 }
 
-async fn plan_derived(core: &Arc<Core>, object: &Object, d: &Derived, kind: DerivedKind, jobs: &mut Vec<(JobPlan, bool)>) {
+async fn plan_derived(
+    core: &Arc<Core>,
+    object: &Object,
+    d: &Derived,
+    kind: DerivedKind,
+    jobs: &mut Vec<(JobPlan, bool)>,
+) {
     match replan(core, d, kind).await {
         Ok(plan) => jobs.push((plan, bring_up::is_paused(object))),
         Err(e) => broken(core, &d.name, &e.to_string()),
@@ -95,8 +101,11 @@ async fn replan(core: &Arc<Core>, d: &Derived, kind: DerivedKind) -> Result<JobP
     };
     let draft = draft(&core.session()?, kind, &create.query, create.query_at).await?;
     if draft.schema != d.schema {
-        return Err(SqlError::conflict("PLAN_CHANGED", "this version lays out the columns of the query otherwise than the stored view")
-            .hint("drop it and create it again; its topic stays"));
+        return Err(SqlError::conflict(
+            "PLAN_CHANGED",
+            "this version lays out the columns of the query otherwise than the stored view",
+        )
+        .hint("drop it and create it again; its topic stays"));
     }
     bring_up::plan_of(d, kind, &draft)
 }
@@ -110,20 +119,17 @@ async fn open_all(core: &Core, specs: Vec<RegionSpec>) -> HashMap<RegionId, Stor
     for (spec, result) in specs.into_iter().zip(created) {
         match result {
             Ok(()) => good.push(spec),
-            Err(e) => drop_previous(failed.insert(spec.id, e)),
+            Err(e) => {
+                failed.insert(spec.id, e);
+            }
         }
     }
     for (id, result) in core.deps.storage.open_regions(good).await {
         if let Err(e) = result {
-            drop_previous(failed.insert(id, e));
+            failed.insert(id, e);
         }
     }
     failed
-}
-
-/// Each region fails once.
-fn drop_previous(previous: Option<StorageError>) {
-    drop(previous);
 }
 
 async fn start(core: &Arc<Core>, plan: JobPlan, paused: bool, failed: &HashMap<RegionId, StorageError>) {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::{execution::runtime_env::RuntimeEnv, logical_expr::LogicalPlan};
 use millstream_storage::{Storage, object_store::Bucket};
 use millstream_stream::StreamService;
 use millstream_types::{
@@ -17,8 +17,7 @@ use millstream_types::{
 use crate::{
     SqlConfig, SqlError, StatementResult,
     catalog::{BucketCatalogLog, Catalog, CatalogStore, Cluster, Object},
-    ddl,
-    insert,
+    ddl, insert,
     metrics::SqlMetrics,
     parser::{
         self,
@@ -74,8 +73,15 @@ impl SqlService {
     pub fn new(config: SqlConfig, deps: SqlDeps) -> Result<Self, SqlError> {
         let runtime = planner::session::runtime(config.query_memory_bytes)?;
         let metrics = SqlMetrics::new(&deps.metrics).map_err(|e| SqlError::internal("register metrics", e))?;
-        let core =
-            Core { config, deps, runtime, metrics, store: OnceLock::new(), broken: Mutex::default(), ddl: tokio::sync::Mutex::default() };
+        let core = Core {
+            config,
+            deps,
+            runtime,
+            metrics,
+            store: OnceLock::new(),
+            broken: Mutex::default(),
+            ddl: tokio::sync::Mutex::default(),
+        };
         Ok(Self { core: Arc::new(core) })
     }
 
@@ -146,9 +152,9 @@ fn kind_of(statement: &Statement) -> &'static str {
 
 impl Core {
     pub(crate) fn store(&self) -> Result<&CatalogStore, SqlError> {
-        self.store
-            .get()
-            .ok_or_else(|| SqlError::new(ErrorKind::Unavailable, "STARTING", "the service is starting, its catalog is not loaded yet"))
+        self.store.get().ok_or_else(|| {
+            SqlError::new(ErrorKind::Unavailable, "STARTING", "the service is starting, its catalog is not loaded yet")
+        })
     }
 
     pub(crate) fn catalog(&self) -> Result<Arc<Catalog>, SqlError> {
@@ -168,7 +174,11 @@ impl Core {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        Limits { timeout: self.config.query_timeout, rows: self.config.max_result_rows, bytes: self.config.max_result_bytes }
+        Limits {
+            timeout: self.config.query_timeout,
+            rows: self.config.max_result_rows,
+            bytes: self.config.max_result_bytes,
+        }
     }
 
     /// A session over the newest catalog, system tables included.
@@ -178,13 +188,23 @@ impl Core {
         self.session_over(PublicSchema::new(catalog, Arc::clone(&self.deps.storage)), Some(system))
     }
 
-    pub(crate) fn session_over(&self, public: PublicSchema, system: Option<Arc<SystemSchema>>) -> Result<Session, SqlError> {
+    pub(crate) fn session_over(
+        &self,
+        public: PublicSchema,
+        system: Option<Arc<SystemSchema>>,
+    ) -> Result<Session, SqlError> {
         let system = system.map(|s| s as Arc<dyn datafusion::catalog::SchemaProvider>);
         Session::new(Arc::clone(&self.runtime), Arc::new(public), system)
     }
 
-    pub(crate) async fn run_plan(&self, session: Session, plan: datafusion::logical_expr::LogicalPlan) -> Result<Answer, SqlError> {
+    pub(crate) async fn run_plan(&self, session: Session, plan: LogicalPlan) -> Result<Answer, SqlError> {
         run(session, plan, self.limits(), &self.deps.tasks, &self.deps.clock).await
+    }
+
+    /// For INSERT and DELETE: any number of rows that fit into memory, since they do not go to a client.
+    pub(crate) async fn run_unlimited_rows(&self, session: Session, plan: LogicalPlan) -> Result<Answer, SqlError> {
+        let limits = Limits { rows: usize::MAX, ..self.limits() };
+        run(session, plan, limits, &self.deps.tasks, &self.deps.clock).await
     }
 
     async fn run(self: &Arc<Self>, parsed: Parsed) -> Result<StatementResult, SqlError> {
@@ -192,7 +212,9 @@ impl Core {
         match parsed.statement {
             Statement::CreateTable(create) => ddl::create_table::create(self, create, parsed.text).await,
             Statement::CreateDerived(create) => ddl::create_derived::create(self, create, parsed.text).await,
-            Statement::Drop { kind, names, if_exists, cascade } => ddl::drop::drop_objects(self, kind, &names, if_exists, cascade).await,
+            Statement::Drop { kind, names, if_exists, cascade } => {
+                ddl::drop::drop_objects(self, kind, &names, if_exists, cascade).await
+            }
             Statement::Alter { kind, name, action } => ddl::alter::alter(self, kind, &name, action).await,
             Statement::Show(listing) => show::listing(self, listing).await,
             Statement::ShowCreate(name) => show::create(self, &name),
@@ -201,10 +223,16 @@ impl Core {
                 let prepared = ddl::create_derived::prepare(self, &create).await?;
                 show::text("plan", prepared.explain(self, &create, verbose))
             }
-            Statement::Explain { verbose, target: ExplainTarget::Query(query) } => show::explain_query(self, *query, at, verbose).await,
+            Statement::Explain { verbose, target: ExplainTarget::Query(query) } => {
+                show::explain_query(self, *query, at, verbose).await
+            }
             Statement::Query(query) => self.select(*query).await.map_err(|e| e.at(at)),
-            Statement::Insert { table, statement } => insert::insert(self, &table, *statement).await.map_err(|e| e.at(at)),
-            Statement::Delete { table, statement } => insert::delete(self, &table, *statement).await.map_err(|e| e.at(at)),
+            Statement::Insert { table, statement } => {
+                Box::pin(insert::insert(self, &table, *statement)).await.map_err(|e| e.at(at))
+            }
+            Statement::Delete { table, statement } => {
+                Box::pin(insert::delete(self, &table, *statement)).await.map_err(|e| e.at(at))
+            }
             Statement::Flush(table) => self.flush(table).await,
             Statement::Compact(table) => self.compact(table).await,
             Statement::Checkpoint => {
@@ -215,7 +243,10 @@ impl Core {
         }
     }
 
-    async fn select(self: &Arc<Self>, query: datafusion::sql::sqlparser::ast::Query) -> Result<StatementResult, SqlError> {
+    async fn select(
+        self: &Arc<Self>,
+        query: datafusion::sql::sqlparser::ast::Query,
+    ) -> Result<StatementResult, SqlError> {
         // a compaction between planning and a second scan of one region may take its read point away: once more with new ones
         let mut tried = false;
         loop {
@@ -223,7 +254,9 @@ impl Core {
             let session = self.session()?;
             let plan = session.plan_query(query.clone()).await?;
             match self.run_plan(session, plan).await {
-                Ok(Answer { schema, batches }) => return Ok(StatementResult::Rows { schema, batches, epoch, notices: Vec::new() }),
+                Ok(Answer { schema, batches }) => {
+                    return Ok(StatementResult::Rows { schema, batches, epoch, notices: Vec::new() });
+                }
                 Err(e) if e.code == "READ_POINT_GONE" && !tried => tried = true,
                 Err(e) => return Err(e),
             }
@@ -247,14 +280,24 @@ impl Core {
     }
 
     /// The regions of a table or view; an error if it is unknown or one of them is not open here.
-    pub(crate) fn open_regions(&self, name: &parser::statement::Name) -> Result<Vec<Arc<dyn millstream_storage::Region>>, SqlError> {
+    pub(crate) fn open_regions(
+        &self,
+        name: &parser::statement::Name,
+    ) -> Result<Vec<Arc<dyn millstream_storage::Region>>, SqlError> {
         let catalog = self.catalog()?;
         let object = self.find(&catalog, name)?;
-        let (_, ids) = object.readable().ok_or_else(|| SqlError::invalid(format!("{} is a sink, it has no regions", name.value)).at(name.at))?;
+        let (_, ids) = object
+            .readable()
+            .ok_or_else(|| SqlError::invalid(format!("{} is a sink, it has no regions", name.value)).at(name.at))?;
         ids.into_iter()
             .map(|id| {
                 self.deps.storage.region(id).ok_or_else(|| {
-                    SqlError::new(ErrorKind::Unavailable, "REGION_CLOSED", format!("region {id} of {} is not open here", name.value)).at(name.at)
+                    SqlError::new(
+                        ErrorKind::Unavailable,
+                        "REGION_CLOSED",
+                        format!("region {id} of {} is not open here", name.value),
+                    )
+                    .at(name.at)
                 })
             })
             .collect()
@@ -265,7 +308,9 @@ impl Core {
             return Ok(Arc::clone(object));
         }
         if let Some(q) = catalog.quarantined.iter().find(|q| q.name == name.value) {
-            return Err(SqlError::conflict("QUARANTINED", format!("{} is quarantined: {}", q.name, q.reason)).at(name.at));
+            return Err(
+                SqlError::conflict("QUARANTINED", format!("{} is quarantined: {}", q.name, q.reason)).at(name.at)
+            );
         }
         let names = catalog.objects.iter().map(|o| o.name());
         Err(SqlError::not_found("object", &name.value).or_hint(crate::error::nearest(&name.value, names)).at(name.at))

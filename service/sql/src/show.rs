@@ -144,7 +144,10 @@ fn derived(core: &Core, kind: DerivedKind) -> Result<RecordBatch, SqlError> {
     ];
     if kind == DerivedKind::View {
         columns.push(("primary_key", text_of(&found, |(o, _)| key_text(o))));
-        columns.push(("rows", int_of(&found, |(_, d)| Some(estimated_rows(core, &[millstream_types::RegionId::new(d.id, 0)])))));
+        columns.push((
+            "rows",
+            int_of(&found, |(_, d)| Some(estimated_rows(core, &[millstream_types::RegionId::new(d.id, 0)]))),
+        ));
     }
     columns.push(("problem", text_of(&found, |(_, d)| broken.get(&d.name).cloned())));
     batch(columns)
@@ -228,12 +231,20 @@ pub(crate) fn describe(core: &Core, name: &Name) -> Result<StatementResult, SqlE
         ("nullable", text_of(&visible, |i| yes(schema.columns[*i].nullable && !schema.is_key(*i)))),
         ("key", int_of(&visible, |i| schema.primary_key.iter().position(|k| k == i).map(|p| p as i64 + 1))),
         ("default", text_of(&visible, |i| schema.columns[*i].default.clone())),
-        ("metadata", text_of(&visible, |i| schema.columns[*i].metadata.as_ref().map(|m| format!("{m:?}").to_lowercase()))),
+        (
+            "metadata",
+            text_of(&visible, |i| schema.columns[*i].metadata.as_ref().map(|m| format!("{m:?}").to_lowercase())),
+        ),
     ])?))
 }
 
 /// The batch plan of a query, and whether a view could keep it up to date.
-pub(crate) async fn explain_query(core: &Arc<Core>, query: Query, at: Location, verbose: bool) -> Result<StatementResult, SqlError> {
+pub(crate) async fn explain_query(
+    core: &Arc<Core>,
+    query: Query,
+    at: Location,
+    verbose: bool,
+) -> Result<StatementResult, SqlError> {
     let session = core.session()?;
     let mut lines = Vec::new();
     match planner::draft::draft(&session, DerivedKind::View, &query, at).await {

@@ -35,7 +35,9 @@ async fn two_writers_never_lose_a_change_or_use_an_id_twice() {
 async fn a_refused_change_is_checked_again_after_a_lost_race() {
     let log = Arc::new(MemoryCatalogLog::default());
     let (a, b) = (store(&log).await, store(&log).await);
-    let claim = |c: &mut Catalog| if c.next_table > 1 { Err(SqlError::conflict("TAKEN", "taken")) } else { Ok(c.take_table_id()) };
+    let claim = |c: &mut Catalog| {
+        if c.next_table > 1 { Err(SqlError::conflict("TAKEN", "taken")) } else { Ok(c.take_table_id()) }
+    };
     a.change(claim).await.unwrap();
     // b has not seen a's version: it loses the race, reads it and refuses
     assert_eq!(b.change(claim).await.unwrap_err().code, "TAKEN");
@@ -81,7 +83,9 @@ async fn a_view_that_cannot_be_planned_any_more_does_not_stop_the_service() {
         .await;
     let newest = millstream_storage::object_store::VersionedLog::new(Arc::clone(&env.bucket), "catalog", ".json");
     let (version, bytes) = newest.newest().await.unwrap().unwrap();
-    let text = String::from_utf8(bytes.to_vec()).unwrap().replace("create materialized view v1 as select v from t", "create materialized view v1 as select gone from t");
+    let text = String::from_utf8(bytes.to_vec())
+        .unwrap()
+        .replace("create materialized view v1 as select v from t", "create materialized view v1 as select gone from t");
     let text = text.replace(&format!("\"version\": {version}"), &format!("\"version\": {}", version + 1));
     newest.put(version + 1, text.into()).await.unwrap();
     let again = Env::start(env.log.clone(), Arc::clone(&env.bucket), Arc::clone(&env.storage)).await;

@@ -21,7 +21,11 @@ async fn env() -> Env {
 #[tokio::test]
 async fn a_filter_view_reads_only_the_columns_it_needs_and_keeps_the_key() {
     let env = env().await;
-    let plan = env.explain("create materialized view big as select customer_id, amount * 2 as twice from orders where amount > 1000").await;
+    let plan = env
+        .explain(
+            "create materialized view big as select customer_id, amount * 2 as twice from orders where amount > 1000",
+        )
+        .await;
     assert_eq!(
         plan,
         "materialize big: key __order_id\n\
@@ -56,9 +60,14 @@ async fn a_filter_above_an_aggregation_gives_it_a_state_table() {
 #[tokio::test]
 async fn minima_need_their_values_only_when_rows_can_leave() {
     let env = env().await;
-    let plan = env.explain("create materialized view m as select customer_id, min(amount), max(at) from orders group by customer_id").await;
+    let plan = env
+        .explain(
+            "create materialized view m as select customer_id, min(amount), max(at) from orders group by customer_id",
+        )
+        .await;
     assert!(plan.contains("state: in view + 2 value sets"), "{plan}");
-    let plan = env.explain("create materialized view m as select page, min(ms), max(ms) from clicks group by page").await;
+    let plan =
+        env.explain("create materialized view m as select page, min(ms), max(ms) from clicks group by page").await;
     assert!(plan.contains("state: in view\n"), "{plan}");
 }
 
@@ -80,7 +89,11 @@ async fn stored_columns_have_stable_ids_and_hidden_ones_come_last() {
         v.schema.columns.iter().map(|c| (c.id, c.name.as_str(), c.sql_type.to_string(), c.hidden)).collect();
     assert_eq!(
         columns,
-        [(1, "n1", "VARCHAR".to_owned(), false), (2, "n2", "VARCHAR".to_owned(), false), (3, "__order_id", "BIGINT".to_owned(), true)]
+        [
+            (1, "n1", "VARCHAR".to_owned(), false),
+            (2, "n2", "VARCHAR".to_owned(), false),
+            (3, "__order_id", "BIGINT".to_owned(), true)
+        ]
     );
     assert_eq!(v.schema.primary_key, [2]);
     assert_eq!((v.id, v.input), (TableId(3), TableId(1)));
@@ -93,7 +106,7 @@ async fn a_view_of_a_view_uses_its_hidden_key() {
     let env = env().await;
     env.run("create materialized view v as select note from orders").await;
     let plan = env.explain("create materialized view w as select note from v where note <> ''").await;
-    assert!(plan.contains("materialize w: key ____order_id"), "{plan}");
+    assert!(plan.contains("materialize w: key __order_id"), "{plan}");
     assert!(plan.contains("columns note, __order_id"), "{plan}");
 }
 
@@ -112,30 +125,79 @@ async fn distinct_and_filters_in_aggregates_are_rewritten() {
 async fn what_cannot_be_kept_up_to_date_is_refused_with_its_place() {
     let env = env().await;
     let cases = [
-        ("select * from orders order by n", "line 1, column 49: ORDER BY cannot be kept up to date yet (hint: the rows of a view have no order: leave it out, and write ORDER BY when you read the view)"),
-        ("select * from orders limit 3", "LIMIT cannot be kept up to date yet (hint: leave it out, and write LIMIT when you read the view)"),
-        ("select * from orders a join clicks b on a.note = b.page", "line 1, column 55: a join cannot be kept up to date yet (hint: create a view per table and join them when you read them)"),
-        ("select * from orders, clicks", "line 1, column 55: a join cannot be kept up to date yet (hint: create a view per table and join them when you read them)"),
-        ("select now() from orders", "line 1, column 40: now() gives another value each time it is asked, so that a delete could not undo what its insert did (hint: use a column of the record, such as one with METADATA FROM 'timestamp')"),
-        ("select random() from orders", "line 1, column 40: random() gives another value each time it is asked, so that a delete could not undo what its insert did (hint: use a column of the record, such as one with METADATA FROM 'timestamp')"),
-        ("select count(distinct n) from orders", "line 1, column 40: count(DISTINCT ..) cannot be kept up to date yet (hint: create a view with GROUP BY of that column, and a second view that counts it)"),
-        ("select row_number() over (order by n) from orders", "line 1, column 40: a window function cannot be kept up to date yet (hint: use GROUP BY, or write the window function when you read the view)"),
-        ("select stddev(n) from orders", "line 1, column 40: stddev() cannot be kept up to date yet (hint: count, sum, avg, min and max can)"),
-        ("select n from orders where n in (select ms from clicks)", "line 1, column 60: a subquery in an expression cannot be kept up to date yet (hint: create a view of the subquery and join when you read)"),
-        ("select n from orders union all select n from orders", "UNION cannot be kept up to date yet (hint: create one view per part)"),
-        ("select price, count(*) from orders group by price", "a view cannot be grouped by price, which is of type DOUBLE (hint: CAST it to DECIMAL or VARCHAR)"),
-        ("select max(c) from (select count(*) as c from orders group by n) x", "an aggregation of an aggregation cannot be kept up to date yet (hint: create a view of the inner query, and a second view over it)"),
+        (
+            "select * from orders order by n",
+            "line 1, column 61: ORDER BY cannot be kept up to date yet (hint: the rows of a view have no order: leave it out, and write ORDER BY when you read the view)",
+        ),
+        (
+            "select * from orders limit 3",
+            "LIMIT cannot be kept up to date yet (hint: leave it out, and write LIMIT when you read the view)",
+        ),
+        (
+            "select * from orders a join clicks b on a.note = b.page",
+            "line 1, column 59: a join cannot be kept up to date yet (hint: create a view per table and join them when you read them)",
+        ),
+        (
+            "select * from orders, clicks",
+            "line 1, column 53: a join cannot be kept up to date yet (hint: create a view per table and join them when you read them)",
+        ),
+        (
+            "select now() from orders",
+            "line 1, column 38: now() gives another value each time it is asked, so that a delete could not undo what its insert did (hint: use a column of the record, such as one with METADATA FROM 'timestamp')",
+        ),
+        (
+            "select random() from orders",
+            "line 1, column 38: random() gives another value each time it is asked, so that a delete could not undo what its insert did (hint: use a column of the record, such as one with METADATA FROM 'timestamp')",
+        ),
+        (
+            "select count(distinct n) from orders",
+            "line 1, column 38: count(DISTINCT ..) cannot be kept up to date yet (hint: create a view with GROUP BY of that column, and a second view that counts it)",
+        ),
+        (
+            "select row_number() over (order by n) from orders",
+            "line 1, column 38: a window function cannot be kept up to date yet (hint: use GROUP BY, or write the window function when you read the view)",
+        ),
+        (
+            "select stddev(n) from orders",
+            "line 1, column 38: stddev() cannot be kept up to date yet (hint: count, sum, avg, min and max can)",
+        ),
+        (
+            "select n from orders where n in (select ms from clicks)",
+            "line 1, column 58: a subquery in an expression cannot be kept up to date yet (hint: create a view of the subquery and join when you read)",
+        ),
+        (
+            "select n from orders union all select n from orders",
+            "UNION cannot be kept up to date yet (hint: create one view per part)",
+        ),
+        (
+            "select price, count(*) from orders group by price",
+            "a view cannot be grouped by price, which is of type DOUBLE (hint: CAST it to DECIMAL or VARCHAR)",
+        ),
+        (
+            "select max(c) from (select count(*) as c from orders group by n) x",
+            "an aggregation of an aggregation cannot be kept up to date yet (hint: create a view of the inner query, and a second view over it)",
+        ),
         ("select 1", "the query reads no table (hint: write SELECT .. FROM t)"),
-        ("select * from millstream.jobs", "millstream.jobs is not a table or view (hint: system tables can be queried, but not be the input of a view)"),
-        ("select n as __n from orders", "column name __n is reserved (hint: write AS with a name that does not begin with __)"),
-        ("select nn from orders", "line 1, column 40: "),
-        ("select n from ordrs", "line 1, column 47: table ordrs does not exist (hint: did you mean orders?)"),
+        (
+            "select * from millstream.jobs",
+            "millstream.jobs is not a table or view (hint: system tables can be queried, but not be the input of a view)",
+        ),
+        (
+            "select n as __n from orders",
+            "column name __n is reserved (hint: write AS with a name that does not begin with __)",
+        ),
+        ("select nn from orders", "line 1, column 38: "),
+        ("select n from ordrs", "line 1, column 45: table ordrs does not exist (hint: did you mean orders?)"),
         ("select nosuch(n) from orders", "nosuch"),
     ];
+    let mut wrong = String::new();
     for (query, wanted) in cases {
         let error = env.error(&format!("create materialized view v as {query}")).await.to_string();
-        assert!(error.contains(wanted), "{query}\n  got    {error}\n  wanted {wanted}");
+        if !error.contains(wanted) {
+            wrong.push_str(&format!("{query}\n  got    {error}\n  wanted {wanted}\n"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong}");
     assert_eq!(env.storage.ids().len(), 5, "a refused view leaves nothing");
 }
 
@@ -152,7 +214,11 @@ async fn explain_of_a_query_tells_whether_a_view_could_do_it() {
 #[tokio::test]
 async fn literals_are_exact_and_casts_are_off_the_column() {
     let env = env().await;
-    let plan = env.explain("create materialized view v as select amount * 0.1 as tenth from orders where n > 5 and amount >= 10.5").await;
+    let plan = env
+        .explain(
+            "create materialized view v as select amount * 0.1 as tenth from orders where n > 5 and amount >= 10.5",
+        )
+        .await;
     assert!(plan.contains("orders.n > 5"), "{plan}");
     assert!(!plan.contains("CAST(orders.n"), "{plan}");
     assert!(!plan.contains("Float64"), "{plan}");

@@ -118,7 +118,11 @@ async fn a_result_over_the_limit_is_refused_not_cut() {
 #[tokio::test]
 async fn a_query_that_needs_too_much_memory_or_time_fails_alone() {
     let (log, bucket, storage) = (MemoryLog::new(), Bucket::memory(), Arc::new(FakeStorage::default()));
-    let config = SqlConfig { query_memory_bytes: 1 << 20, query_timeout: std::time::Duration::from_millis(500), ..SqlConfig::default() };
+    let config = SqlConfig {
+        query_memory_bytes: 1 << 20,
+        query_timeout: std::time::Duration::from_millis(500),
+        ..SqlConfig::default()
+    };
     let sql = Env::service(&log, &bucket, &storage, config);
     sql.recover().await.unwrap();
     let env = Env { log, bucket, storage, sql };
@@ -136,8 +140,17 @@ async fn system_tables_say_what_show_says() {
     assert_eq!(env.rows("select name, primary_key, rows from millstream.tables").await, ["t | id | 3"]);
     assert_eq!(env.rows("show tables").await, ["t | 1 |  | id | 1 | 3 | "]);
     assert_eq!(env.rows("select name, input from millstream.views").await, ["v | t"]);
-    assert_eq!(env.rows("select region, \"table\", kind from millstream.regions order by 1").await, ["1-0 | t | keyed", "2-0 | v | keyed", "3-0 | v.progress | keyed"]);
-    assert_eq!(env.rows("select count(*) from millstream.tables a join millstream.views b on a.name = b.input").await, ["1"]);
+    assert_eq!(
+        env.rows("select region, \"table\", kind from millstream.regions order by 1").await,
+        ["1-0 | t | keyed", "2-0 | v | keyed", "3-0 | v.progress | keyed"]
+    );
+    assert_eq!(
+        env.rows("select count(*) from millstream.tables a join millstream.views b on a.name = b.input").await,
+        ["1"]
+    );
     assert_eq!(env.rows("show create v").await, ["v | create materialized view v as select name from t"]);
-    assert_eq!(env.rows("describe t").await, ["id | BIGINT | no | 1 |  | ", "name | VARCHAR | yes |  | 'none' | ", "amount | DECIMAL(12,2) | yes |  |  | "]);
+    assert_eq!(
+        env.rows("describe t").await,
+        ["id | BIGINT | no | 1 |  | ", "name | VARCHAR | yes |  | 'none' | ", "amount | DECIMAL(12,2) | yes |  |  | "]
+    );
 }

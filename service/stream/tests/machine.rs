@@ -246,6 +246,8 @@ fn a_rebase_has_the_same_content() {
     assert_eq!(model.content(m.position()), before);
     assert_eq!(*m.position(), Position { above: Some(Seq(10)), below: Seq(20), at: Pos::NotStarted });
     assert_eq!(m.needed(), [Seq(10), Seq(20)]);
+    // What may be told to somebody who waits for sequence 15: not yet.
+    assert_eq!(m.position().complete(), Seq(10));
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use millstream_types::{JobId, RegionId, ShardId, TableId, TableSchema};
 use millstream_storage::{WalBinding, api::OnDataLoss};
+use millstream_types::{JobId, RegionId, ShardId, TableId, TableSchema};
 use serde::{Deserialize, Serialize};
 
 use crate::parser::statement::{DerivedKind, ObjectKind};

@@ -75,7 +75,15 @@ struct Frame {
 impl Catalog {
     /// The catalog before the first statement. Its version 0 is written, so that `shards` is fixed.
     pub fn first(cluster: Cluster) -> Self {
-        Self { version: 0, cluster, next_table: 1, next_job: 1, objects: Vec::new(), quarantined: Vec::new(), dropping: Vec::new() }
+        Self {
+            version: 0,
+            cluster,
+            next_table: 1,
+            next_job: 1,
+            objects: Vec::new(),
+            quarantined: Vec::new(),
+            dropping: Vec::new(),
+        }
     }
 
     pub fn object(&self, name: &str) -> Option<&Arc<Object>> {
@@ -126,7 +134,9 @@ impl Catalog {
     pub fn to_json(&self) -> Result<Vec<u8>, SqlError> {
         let mut objects = Vec::with_capacity(self.objects.len() + self.quarantined.len());
         for object in &self.objects {
-            objects.push(serde_json::to_value(object.as_ref()).map_err(|e| SqlError::internal("catalog object to json", e))?);
+            objects.push(
+                serde_json::to_value(object.as_ref()).map_err(|e| SqlError::internal("catalog object to json", e))?,
+            );
         }
         objects.extend(self.quarantined.iter().map(|q| q.raw.clone()));
         let frame = Frame {
@@ -144,10 +154,15 @@ impl Catalog {
 
     /// Fails only if the frame itself cannot be read.
     pub fn from_json(bytes: &[u8], path: &str) -> Result<Self, SqlError> {
-        let corrupt = |what: String| SqlError::new(millstream_types::ErrorKind::Corrupt, "CATALOG_CORRUPT", format!("{path}: {what}"));
+        let corrupt = |what: String| {
+            SqlError::new(millstream_types::ErrorKind::Corrupt, "CATALOG_CORRUPT", format!("{path}: {what}"))
+        };
         let frame: Frame = serde_json::from_slice(bytes).map_err(|e| corrupt(format!("not a catalog: {e}")))?;
         if frame.format != FORMAT {
-            return Err(corrupt(format!("format {} was written by another version, this one reads {FORMAT}", frame.format)));
+            return Err(corrupt(format!(
+                "format {} was written by another version, this one reads {FORMAT}",
+                frame.format
+            )));
         }
         let mut catalog = Catalog {
             version: frame.version,

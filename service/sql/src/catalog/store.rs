@@ -86,7 +86,10 @@ impl CatalogStore {
             let seen = self.current().version;
             self.read_newest().await?;
             if self.current().version == seen {
-                return Err(SqlError::conflict("CATALOG_CONFLICT", format!("catalog version {} is taken but cannot be found", seen + 1)));
+                return Err(SqlError::conflict(
+                    "CATALOG_CONFLICT",
+                    format!("catalog version {} is taken but cannot be found", seen + 1),
+                ));
             }
         }
         Err(SqlError::conflict("CATALOG_CONFLICT", "other statements keep changing the catalog").hint("try again"))

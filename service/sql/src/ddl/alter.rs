@@ -12,7 +12,12 @@ use crate::{
     service::Core,
 };
 
-pub(crate) async fn alter(core: &Arc<Core>, kind: ObjectKind, name: &Name, action: AlterAction) -> Result<StatementResult, SqlError> {
+pub(crate) async fn alter(
+    core: &Arc<Core>,
+    kind: ObjectKind,
+    name: &Name,
+    action: AlterAction,
+) -> Result<StatementResult, SqlError> {
     let _one = core.ddl.lock().await;
     let store = core.store()?;
     store.refresh().await?;
@@ -37,7 +42,9 @@ pub(crate) async fn alter(core: &Arc<Core>, kind: ObjectKind, name: &Name, actio
     let notices = match told {
         Ok(()) => Vec::new(),
         // the wish is stored and holds when the job starts
-        Err(StreamError::JobNotFound { .. }) => vec!["the job is not running here; the change holds when it starts".to_owned()],
+        Err(StreamError::JobNotFound { .. }) => {
+            vec!["the job is not running here; the change holds when it starts".to_owned()]
+        }
         Err(e) => return Err(stream_error(e)),
     };
     Ok(StatementResult::command(format!("ALTER {}", kind.sql()), notices))

@@ -27,7 +27,8 @@ pub(crate) fn table_specs(core: &Core, table: &Table) -> Result<Vec<RegionSpec>,
     let decoder = match table.topic() {
         None => None,
         Some(_) => {
-            let format = format::table_format(&table.schema, &format_options(table)).map_err(|r| SqlError::option(r.message).or_hint(r.hint))?;
+            let format = format::table_format(&table.schema, &format_options(table))
+                .map_err(|r| SqlError::option(r.message).or_hint(r.hint))?;
             Some(Arc::new(format) as SharedDecoderFactory)
         }
     };
@@ -75,7 +76,12 @@ pub(crate) async fn open_table(core: &Arc<Core>, table: Table) -> Result<Option<
 }
 
 /// The receiver's channel closes when there is nothing more to do.
-pub(crate) fn open_in_background(core: &Arc<Core>, id: TableId, name: String, specs: Vec<RegionSpec>) -> watch::Receiver<()> {
+pub(crate) fn open_in_background(
+    core: &Arc<Core>,
+    id: TableId,
+    name: String,
+    specs: Vec<RegionSpec>,
+) -> watch::Receiver<()> {
     let (done, opened) = watch::channel(());
     let core = Arc::clone(core);
     let tasks = core.deps.tasks.clone();
@@ -137,15 +143,20 @@ async fn open_once(core: &Core, specs: &[RegionSpec]) -> Result<(), (Vec<RegionS
 pub(crate) fn plan_of(object: &Derived, kind: DerivedKind, draft: &Draft) -> Result<JobPlan, SqlError> {
     let encoders = match &object.topic {
         None => None,
-        Some(t) => Some(
-            target::encoders(t, draft, &object.options).map_err(|r| SqlError::option(r.message).or_hint(r.hint))?,
-        ),
+        Some(t) => {
+            Some(target::encoders(t, draft, &object.options).map_err(|r| SqlError::option(r.message).or_hint(r.hint))?)
+        }
     };
     job::job_plan(kind, object, draft, stored_settings(object), encoders)
 }
 
 /// Starts the job of a new entry. A final failure takes the entry back, so that the statement did nothing.
-pub(crate) async fn start_job(core: &Arc<Core>, object: &Derived, kind: DerivedKind, draft: &Draft) -> Result<Option<String>, SqlError> {
+pub(crate) async fn start_job(
+    core: &Arc<Core>,
+    object: &Derived,
+    kind: DerivedKind,
+    draft: &Draft,
+) -> Result<Option<String>, SqlError> {
     let plan = plan_of(object, kind, draft)?;
     let Err(error) = core.deps.stream.create_job(plan.clone()).await else { return Ok(None) };
     if error.retry() != Retry::Never {
@@ -153,8 +164,12 @@ pub(crate) async fn start_job(core: &Arc<Core>, object: &Derived, kind: DerivedK
         start_in_background(core, plan, false);
         return Ok(Some(notice));
     }
-    let error = SqlError::new(error.kind(), "JOB_FAILED", format!("the job of {} cannot be created: {}", object.name, chain(&error)));
-    if let Err(e) = super::drop::remove(core, &[object.name.clone()]).await {
+    let error = SqlError::new(
+        error.kind(),
+        "JOB_FAILED",
+        format!("the job of {} cannot be created: {}", object.name, chain(&error)),
+    );
+    if let Err(e) = super::drop::remove(core, std::slice::from_ref(&object.name)).await {
         tracing::error!(name = %object.name, error = %chain(&e), "a view that could not be created could not be taken back");
     }
     Err(error)

@@ -38,7 +38,11 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn explain(&self, core: &Core, create: &CreateDerived, verbose: bool) -> Vec<String> {
-        let output = ExplainOutput { kind: create.kind, name: &create.name.value, topic: self.target.as_ref().map(|t| &t.target) };
+        let output = ExplainOutput {
+            kind: create.kind,
+            name: &create.name.value,
+            topic: self.target.as_ref().map(|t| &t.target),
+        };
         explain(&output, &self.draft, core.deps.storage.as_ref(), verbose)
     }
 }
@@ -93,7 +97,9 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateDerived) -> Result<
     ])?;
     let target = target::read(&mut options, &draft, core.config.topic_partitions, &mut notices)?;
     if create.kind == DerivedKind::Sink && target.is_none() {
-        return Err(SqlError::option("a sink needs a topic").at(create.name.at).hint("add WITH (topic = 'name') after the name"));
+        return Err(SqlError::option("a sink needs a topic")
+            .at(create.name.at)
+            .hint("add WITH (topic = 'name') after the name"));
     }
     let backfill_rate_limit = options.number("backfill_rate_limit", 0..=u64::MAX)?;
     let wait = options.flag("wait", false)?;
@@ -115,7 +121,11 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateDerived) -> Result<
 fn settings_of(options: &mut OptionReader<'_>) -> Result<JobSettings, SqlError> {
     Ok(JobSettings {
         snapshot: options.flag("snapshot", true)?,
-        on_eval_error: options.choice("on_eval_error", &[("null", OnEvalError::Null), ("fail", OnEvalError::Fail)], "null")?,
+        on_eval_error: options.choice(
+            "on_eval_error",
+            &[("null", OnEvalError::Null), ("fail", OnEvalError::Fail)],
+            "null",
+        )?,
     })
 }
 
@@ -129,14 +139,22 @@ pub(super) fn stored_settings(object: &Derived) -> JobSettings {
 }
 
 /// Adds the entry; checks again what another replica may have changed.
-fn append(core: &Core, catalog: &mut Catalog, create: &CreateDerived, text: &str, prepared: &Prepared) -> Result<Option<Derived>, SqlError> {
+fn append(
+    core: &Core,
+    catalog: &mut Catalog,
+    create: &CreateDerived,
+    text: &str,
+    prepared: &Prepared,
+) -> Result<Option<Derived>, SqlError> {
     if super::existing(catalog, object_kind(create.kind), &create.name, create.if_not_exists)?.is_some() {
         return Ok(None);
     }
     let input = &prepared.draft.input;
     let same = catalog.by_table(input.table).is_some_and(|o| *o.schema() == *input.schema);
     if !same {
-        return Err(SqlError::conflict("INPUT_CHANGED", format!("{} was dropped or changed meanwhile", input.name)).at(create.query_at).hint("try again"));
+        return Err(SqlError::conflict("INPUT_CHANGED", format!("{} was dropped or changed meanwhile", input.name))
+            .at(create.query_at)
+            .hint("try again"));
     }
     if let Some(t) = &prepared.target {
         target::check_free(catalog, &core.config.wal_topic, t, &create.name.value)?;

@@ -30,13 +30,22 @@ pub(crate) struct PreparedTable {
 }
 
 pub(crate) async fn create(core: &Arc<Core>, create: CreateTable, text: String) -> Result<StatementResult, SqlError> {
+    let (created, mut notices) = append(core, &create, &text).await?;
+    if let Some(table) = created {
+        notices.extend(bring_up::open_table(core, table).await?);
+    }
+    Ok(StatementResult::command("CREATE TABLE", notices))
+}
+
+/// Checks and appends; `None` if the table is there and that is fine.
+async fn append(core: &Arc<Core>, create: &CreateTable, text: &str) -> Result<(Option<Table>, Vec<String>), SqlError> {
     let _one = core.ddl.lock().await;
     let store = core.store()?;
     store.refresh().await?;
     if let Some(notice) = super::existing(&store.current(), ObjectKind::Table, &create.name, create.if_not_exists)? {
-        return Ok(StatementResult::command("CREATE TABLE", vec![notice]));
+        return Ok((None, vec![notice]));
     }
-    let prepared = prepare(core, &create).await?;
+    let prepared = prepare(core, create).await?;
     let created = store
         .change(|catalog| {
             // another replica may have been quicker
@@ -51,7 +60,7 @@ pub(crate) async fn create(core: &Arc<Core>, create: CreateTable, text: String) 
             let table = Table {
                 id,
                 name: create.name.value.clone(),
-                sql: text.clone(),
+                sql: text.to_owned(),
                 schema: prepared.schema.clone(),
                 options: prepared.options.clone(),
                 source,
@@ -61,11 +70,7 @@ pub(crate) async fn create(core: &Arc<Core>, create: CreateTable, text: String) 
             Ok(Some(table))
         })
         .await?;
-    let mut notices = prepared.notices;
-    if let Some(table) = created {
-        notices.extend(bring_up::open_table(core, table).await?);
-    }
-    Ok(StatementResult::command("CREATE TABLE", notices))
+    Ok((created, prepared.notices))
 }
 
 /// All checks; changes nothing.
@@ -86,7 +91,15 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateTable) -> Result<Pr
     defaults::check(core, &create.columns, &mut schema)?;
     let Some(topic) = topic else {
         options.only_with(
-            &["value.format", "key.format", "key.fields", "scan.startup.mode", "scan.startup.timestamp", "scan.startup.offsets", "on_data_loss"],
+            &[
+                "value.format",
+                "key.format",
+                "key.fields",
+                "scan.startup.mode",
+                "scan.startup.timestamp",
+                "scan.startup.offsets",
+                "on_data_loss",
+            ],
             "topic = 'name'",
         )?;
         options.finish()?;
@@ -95,8 +108,11 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateTable) -> Result<Pr
     let topic_at = topic.value_at;
     let topic = topic.value.clone();
     let mode = StartMode::read(&mut options)?;
-    let on_data_loss = options.choice("on_data_loss", &[("fail", OnDataLoss::Fail), ("continue", OnDataLoss::Continue)], "fail")?;
-    options.choice("on_error", &[("skip", ())], "skip").map_err(|e| e.or_hint(Some("rejected records are skipped, counted, and shown by REST".to_owned())))?;
+    let on_data_loss =
+        options.choice("on_data_loss", &[("fail", OnDataLoss::Fail), ("continue", OnDataLoss::Continue)], "fail")?;
+    options
+        .choice("on_error", &[("skip", ())], "skip")
+        .map_err(|e| e.or_hint(Some("rejected records are skipped, counted, and shown by REST".to_owned())))?;
     format::table_format(&schema, &options.rest()).map_err(|r| options.refused(r))?;
     if *topic == *core.config.wal_topic {
         return Err(SqlError::option(format!("topic {topic} is the WAL of this service")).at(topic_at));
@@ -110,7 +126,8 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateTable) -> Result<Pr
             .or_hint(Some("create the topic first; tables do not create topics".to_owned())));
     };
     if schema.primary_key.is_empty() && info.config.get("cleanup.policy").is_some_and(|p| p.contains("compact")) {
-        notices.push(format!("warning records_may_vanish: topic {topic} is compacted, but the table has no primary key"));
+        notices
+            .push(format!("warning records_may_vanish: topic {topic} is compacted, but the table has no primary key"));
     }
     let ends = admin.offsets(&topic).await?;
     let starts = mode.resolve(admin.as_ref(), &topic, &ends, &options).await?;
@@ -146,13 +163,18 @@ fn table_schema(create: &CreateTable, has_topic: bool, notices: &mut Vec<String>
     for name in &create.primary_key {
         let Some(place) = columns.iter().position(|c: &Column| c.name == name.value) else {
             let names = columns.iter().map(|c| c.name.as_str());
-            return Err(SqlError::invalid(format!("primary key column {} does not exist", name.value)).at(name.at).or_hint(nearest(&name.value, names)));
+            return Err(SqlError::invalid(format!("primary key column {} does not exist", name.value))
+                .at(name.at)
+                .or_hint(nearest(&name.value, names)));
         };
         let column = &mut columns[place];
         if !column.sql_type.can_be_key() {
-            return Err(SqlError::invalid(format!("a column of type {} cannot be part of the primary key", column.sql_type))
-                .at(name.at)
-                .hint("its values have no single order; use a number, text, bytes, date or time"));
+            return Err(SqlError::invalid(format!(
+                "a column of type {} cannot be part of the primary key",
+                column.sql_type
+            ))
+            .at(name.at)
+            .hint("its values have no single order; use a number, text, bytes, date or time"));
         }
         column.nullable = false;
         primary_key.push(place);
@@ -163,7 +185,9 @@ fn table_schema(create: &CreateTable, has_topic: bool, notices: &mut Vec<String>
 fn column(def: &ColumnDef, id: u32, has_topic: bool) -> Result<Column, SqlError> {
     let name = &def.name;
     if name.value.starts_with("__") {
-        return Err(SqlError::invalid(format!("column name {} is reserved", name.value)).at(name.at).hint("names of columns do not begin with __"));
+        return Err(SqlError::invalid(format!("column name {} is reserved", name.value))
+            .at(name.at)
+            .hint("names of columns do not begin with __"));
     }
     let mut column = Column::new(id, name.value.as_str(), def.sql_type.clone());
     column.nullable = !def.not_null;

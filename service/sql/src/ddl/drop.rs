@@ -70,7 +70,7 @@ fn dependants(catalog: &Catalog, roots: &[String]) -> Vec<String> {
     for object in &catalog.objects {
         let Some(derived) = object.derived() else { continue };
         let input_goes = catalog.by_table(derived.input).is_some_and(|i| doomed.iter().any(|d| d == i.name()));
-        if input_goes && !doomed.iter().any(|d| *d == derived.name) {
+        if input_goes && !doomed.contains(&derived.name) {
             doomed.push(derived.name.clone());
         }
     }

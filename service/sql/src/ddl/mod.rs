@@ -21,7 +21,10 @@ use crate::{
 fn existing(catalog: &Catalog, kind: ObjectKind, name: &Name, if_not_exists: bool) -> Result<Option<String>, SqlError> {
     let Some(object) = catalog.object(&name.value) else {
         return match catalog.quarantined.iter().find(|q| q.name == name.value) {
-            Some(q) => Err(SqlError::conflict("QUARANTINED", format!("{} exists and is quarantined: {}", q.name, q.reason)).at(name.at)),
+            Some(q) => {
+                Err(SqlError::conflict("QUARANTINED", format!("{} exists and is quarantined: {}", q.name, q.reason))
+                    .at(name.at))
+            }
             None => Ok(None),
         };
     };
@@ -33,7 +36,9 @@ fn existing(catalog: &Catalog, kind: ObjectKind, name: &Name, if_not_exists: boo
         ObjectKind::View => "VIEW_EXISTS",
         ObjectKind::Sink => "SINK_EXISTS",
     };
-    Err(SqlError::conflict(code, format!("{} {} exists", object.kind().word(), name.value)).at(name.at).hint("write IF NOT EXISTS, or another name"))
+    Err(SqlError::conflict(code, format!("{} {} exists", object.kind().word(), name.value))
+        .at(name.at)
+        .hint("write IF NOT EXISTS, or another name"))
 }
 
 /// The object if it is of this kind.
@@ -41,9 +46,13 @@ fn of_kind<'a>(catalog: &'a Catalog, kind: ObjectKind, name: &Name) -> Result<&'
     let names = catalog.objects.iter().filter(|o| o.kind() == kind).map(|o| o.name());
     match catalog.object(&name.value) {
         Some(object) if object.kind() == kind => Ok(object),
-        Some(object) => Err(SqlError::invalid(format!("{} is a {}, not a {}", name.value, object.kind().word(), kind.word()))
+        Some(object) => {
+            Err(SqlError::invalid(format!("{} is a {}, not a {}", name.value, object.kind().word(), kind.word()))
+                .at(name.at)
+                .hint(format!("write {}", object.kind().sql())))
+        }
+        None => Err(SqlError::not_found(kind.word(), &name.value)
             .at(name.at)
-            .hint(format!("write {}", object.kind().sql()))),
-        None => Err(SqlError::not_found(kind.word(), &name.value).at(name.at).or_hint(crate::error::nearest(&name.value, names))),
+            .or_hint(crate::error::nearest(&name.value, names))),
     }
 }

@@ -30,14 +30,21 @@ impl<'a> OptionReader<'a> {
         Some(found)
     }
 
-    pub(super) fn number<T: FromStr>(&mut self, key: &'static str, range: std::ops::RangeInclusive<T>) -> Result<Option<T>, SqlError>
+    pub(super) fn number<T>(
+        &mut self,
+        key: &'static str,
+        range: std::ops::RangeInclusive<T>,
+    ) -> Result<Option<T>, SqlError>
     where
-        T: PartialOrd + std::fmt::Display,
+        T: FromStr + PartialOrd + std::fmt::Display,
     {
         let Some(e) = self.entry(key) else { return Ok(None) };
         match e.value.parse::<T>() {
             Ok(n) if range.contains(&n) => Ok(Some(n)),
-            _ => Err(SqlError::option(format!("{key} must be a whole number from {} to {}", range.start(), range.end())).at(e.value_at)),
+            _ => {
+                Err(SqlError::option(format!("{key} must be a whole number from {} to {}", range.start(), range.end()))
+                    .at(e.value_at))
+            }
         }
     }
 
@@ -46,7 +53,12 @@ impl<'a> OptionReader<'a> {
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)], default: &str) -> Result<T, SqlError> {
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+        default: &str,
+    ) -> Result<T, SqlError> {
         let entry = self.entry(key);
         let word = entry.map_or(default, |e| e.value.as_str());
         if let Some((_, value)) = words.iter().find(|(w, _)| *w == word) {

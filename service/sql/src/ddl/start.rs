@@ -25,18 +25,27 @@ impl StartMode {
             Timestamp,
             Offsets,
         }
-        let words = [("earliest", Word::Earliest), ("latest", Word::Latest), ("timestamp", Word::Timestamp), ("offsets", Word::Offsets)];
+        let words = [
+            ("earliest", Word::Earliest),
+            ("latest", Word::Latest),
+            ("timestamp", Word::Timestamp),
+            ("offsets", Word::Offsets),
+        ];
         let mode = options.choice("scan.startup.mode", &words, "earliest")?;
         let missing = |key: &str| SqlError::option(format!("this scan.startup.mode needs {key}"));
         match mode {
             Word::Timestamp => {
                 options.only_with(&["scan.startup.offsets"], "scan.startup.mode = 'offsets'")?;
-                let e = options.entry("scan.startup.timestamp").ok_or_else(|| missing("scan.startup.timestamp = '2026-01-31T10:00:00Z'"))?;
+                let e = options
+                    .entry("scan.startup.timestamp")
+                    .ok_or_else(|| missing("scan.startup.timestamp = '2026-01-31T10:00:00Z'"))?;
                 Ok(StartMode::Timestamp(timestamp_ms(e)?))
             }
             Word::Offsets => {
                 options.only_with(&["scan.startup.timestamp"], "scan.startup.mode = 'timestamp'")?;
-                let e = options.entry("scan.startup.offsets").ok_or_else(|| missing("scan.startup.offsets = '0:42,1:17'"))?;
+                let e = options
+                    .entry("scan.startup.offsets")
+                    .ok_or_else(|| missing("scan.startup.offsets = '0:42,1:17'"))?;
                 Ok(StartMode::Offsets(offsets(e)?))
             }
             Word::Earliest | Word::Latest => {
@@ -65,10 +74,16 @@ impl StartMode {
                 for (partition, offset) in given {
                     let refuse = |what: String| SqlError::option(format!("scan.startup.offsets: {what}")).at(at);
                     let Some(end) = usize::try_from(*partition).ok().and_then(|p| ends.get(p)) else {
-                        return Err(refuse(format!("topic {topic} has partitions 0 to {}, not {partition}", ends.len() as i64 - 1)));
+                        return Err(refuse(format!(
+                            "topic {topic} has partitions 0 to {}, not {partition}",
+                            ends.len() as i64 - 1
+                        )));
                     };
                     if *offset < end.start.0 || *offset > end.stable.0 {
-                        return Err(refuse(format!("partition {partition} has offsets {} to {}, not {offset}", end.start, end.stable)));
+                        return Err(refuse(format!(
+                            "partition {partition} has offsets {} to {}, not {offset}",
+                            end.start, end.stable
+                        )));
                     }
                     starts[*partition as usize] = Seq(*offset);
                 }
@@ -79,19 +94,23 @@ impl StartMode {
 }
 
 fn timestamp_ms(e: &OptionEntry) -> Result<i64, SqlError> {
-    let nanos = string_to_timestamp_nanos(&e.value)
-        .map_err(|_| SqlError::option("scan.startup.timestamp must be a time such as '2026-01-31T10:00:00Z'").at(e.value_at))?;
+    let nanos = string_to_timestamp_nanos(&e.value).map_err(|_| {
+        SqlError::option("scan.startup.timestamp must be a time such as '2026-01-31T10:00:00Z'").at(e.value_at)
+    })?;
     Ok(nanos.div_euclid(1_000_000))
 }
 
 fn offsets(e: &OptionEntry) -> Result<Vec<(i32, i64)>, SqlError> {
-    let refuse = || SqlError::option("scan.startup.offsets must be partition:offset pairs such as '0:42,1:17'").at(e.value_at);
+    let refuse =
+        || SqlError::option("scan.startup.offsets must be partition:offset pairs such as '0:42,1:17'").at(e.value_at);
     let mut pairs: Vec<(i32, i64)> = Vec::new();
     for part in e.value.split(',') {
         let (partition, offset) = part.trim().split_once(':').ok_or_else(refuse)?;
         let pair = (partition.trim().parse().map_err(|_| refuse())?, offset.trim().parse().map_err(|_| refuse())?);
         if pairs.iter().any(|(p, _)| *p == pair.0) {
-            return Err(SqlError::option(format!("scan.startup.offsets names partition {} twice", pair.0)).at(e.value_at));
+            return Err(
+                SqlError::option(format!("scan.startup.offsets names partition {} twice", pair.0)).at(e.value_at)
+            );
         }
         pairs.push(pair);
     }

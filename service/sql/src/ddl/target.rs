@@ -16,8 +16,16 @@ use crate::{
 };
 
 /// Options that only a derived topic has and that the format does not know.
-const OWN: [&str; 8] =
-    ["partitions", "envelope", "key.columns", "value.columns", "force_append_only", "headers.epoch", "retention", "partitioner"];
+const OWN: [&str; 8] = [
+    "partitions",
+    "envelope",
+    "key.columns",
+    "value.columns",
+    "force_append_only",
+    "headers.epoch",
+    "retention",
+    "partitioner",
+];
 
 #[derive(Debug, Clone)]
 pub(super) struct TargetDraft {
@@ -50,13 +58,21 @@ pub(super) fn read(
     if partitions.is_none() {
         notices.push(format!("topic {}: {default_partitions} partitions (default; say partitions = n)", topic.value));
     }
-    let retention_ms = options.entry("retention").map(|e| retention(&e.value).map_err(|m| SqlError::option(m).at(e.value_at))).transpose()?;
+    let retention_ms = options
+        .entry("retention")
+        .map(|e| retention(&e.value).map_err(|m| SqlError::option(m).at(e.value_at)))
+        .transpose()?;
     options.choice("partitioner", &[("murmur2", ())], "murmur2")?;
     options.flag("headers.epoch", true)?;
     let envelope = envelope(options, draft)?;
     let key_columns = key_columns(options, draft, envelope, notices)?;
     options.choice("value.columns", &[("all", ()), ("except_key", ())], "all")?;
-    let target = TopicTarget { topic: topic.value.clone(), partitions: partitions.unwrap_or(default_partitions), envelope, key_columns };
+    let target = TopicTarget {
+        topic: topic.value.clone(),
+        partitions: partitions.unwrap_or(default_partitions),
+        envelope,
+        key_columns,
+    };
     Ok(Some(TargetDraft { target, explicit_partitions: partitions.is_some(), retention_ms, topic_at: topic.value_at }))
 }
 
@@ -80,18 +96,25 @@ fn retention(text: &str) -> Result<i64, String> {
 fn envelope(options: &mut OptionReader<'_>, draft: &Draft) -> Result<TopicEnvelope, SqlError> {
     let default = if draft.retracts() { "upsert" } else { "append" };
     if let Some(e) = options.entry("envelope").filter(|e| e.value == "debezium") {
-        return Err(SqlError::unsupported("envelope debezium is not supported yet", "write envelope = 'upsert'").at(e.value_at));
+        return Err(
+            SqlError::unsupported("envelope debezium is not supported yet", "write envelope = 'upsert'").at(e.value_at)
+        );
     }
-    let envelope = options.choice("envelope", &[("append", TopicEnvelope::Append), ("upsert", TopicEnvelope::Upsert)], default)?;
+    let envelope =
+        options.choice("envelope", &[("append", TopicEnvelope::Append), ("upsert", TopicEnvelope::Upsert)], default)?;
     let forced = options.flag("force_append_only", false)?;
     let at = options.location("envelope").unwrap_or(Location::empty());
     match envelope {
-        TopicEnvelope::Append if draft.retracts() && !forced => Err(SqlError::option("envelope append: rows of this query can be deleted and replaced")
-            .at(at)
-            .hint("write envelope = 'upsert', or force_append_only = true to drop deletes and write each new value")),
-        TopicEnvelope::Upsert if !draft.retracts() => Err(SqlError::option("envelope upsert: rows of this query have no primary key")
-            .at(at)
-            .hint("write envelope = 'append'; key.columns gives its records a key")),
+        TopicEnvelope::Append if draft.retracts() && !forced => {
+            Err(SqlError::option("envelope append: rows of this query can be deleted and replaced").at(at).hint(
+                "write envelope = 'upsert', or force_append_only = true to drop deletes and write each new value",
+            ))
+        }
+        TopicEnvelope::Upsert if !draft.retracts() => {
+            Err(SqlError::option("envelope upsert: rows of this query have no primary key")
+                .at(at)
+                .hint("write envelope = 'append'; key.columns gives its records a key"))
+        }
         envelope => Ok(envelope),
     }
 }
@@ -115,10 +138,14 @@ fn key_columns(
     for name in e.value.split(',').map(str::trim) {
         let visible = || schema.columns.iter().filter(|c| !c.hidden);
         // a hidden key column may be named by what users call it
-        let found = visible().find(|c| c.name == name).or_else(|| primary.iter().copied().find(|c| c.hidden && shown(&c.name) == name));
+        let found = visible()
+            .find(|c| c.name == name)
+            .or_else(|| primary.iter().copied().find(|c| c.hidden && shown(&c.name) == name));
         let Some(column) = found else {
             let hint = nearest(name, visible().map(|c| c.name.as_str()));
-            return Err(SqlError::option(format!("key.columns: the query has no column {name}")).at(e.value_at).or_hint(hint));
+            return Err(SqlError::option(format!("key.columns: the query has no column {name}"))
+                .at(e.value_at)
+                .or_hint(hint));
         };
         names.push(column.name.clone());
     }
@@ -146,7 +173,8 @@ pub(crate) fn encoders(
     let schema = &draft.schema;
     let key_columns: Vec<usize> = target.key_columns.iter().filter_map(|n| schema.position(n)).collect();
     let except_key = options.get("value.columns").is_some_and(|v| v == "except_key");
-    let value_columns: Vec<usize> = schema.visible().into_iter().filter(|i| !except_key || !key_columns.contains(i)).collect();
+    let value_columns: Vec<usize> =
+        schema.visible().into_iter().filter(|i| !except_key || !key_columns.contains(i)).collect();
     let columns = |places: &[usize]| -> Vec<Column> {
         places
             .iter()
@@ -161,7 +189,9 @@ pub(crate) fn encoders(
     };
     let format_options: Options = options
         .iter()
-        .filter(|(k, _)| !OWN.contains(&k.as_str()) && !super::create_derived::JOB_OPTIONS.contains(&k.as_str()) && *k != "topic")
+        .filter(|(k, _)| {
+            !OWN.contains(&k.as_str()) && !super::create_derived::JOB_OPTIONS.contains(&k.as_str()) && *k != "topic"
+        })
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
     let made = format::encoders(&columns(&key_columns), &columns(&value_columns), &format_options)?;
@@ -176,27 +206,46 @@ pub(crate) fn encoders(
 }
 
 /// Nobody else may write the topic, and the job must not read what it writes.
-pub(super) fn check_free(catalog: &Catalog, wal_topic: &str, target: &TargetDraft, own_name: &str) -> Result<(), SqlError> {
+pub(super) fn check_free(
+    catalog: &Catalog,
+    wal_topic: &str,
+    target: &TargetDraft,
+    own_name: &str,
+) -> Result<(), SqlError> {
     let topic = &target.target.topic;
     if topic == wal_topic {
         return Err(SqlError::option(format!("topic {topic} is the WAL of this service")).at(target.topic_at));
     }
-    let writer = catalog.objects.iter().find(|o| o.name() != own_name && o.derived().and_then(|d: &Derived| d.topic.as_ref()).is_some_and(|t| t.topic == *topic));
+    let writer = catalog.objects.iter().find(|o| {
+        o.name() != own_name && o.derived().and_then(|d: &Derived| d.topic.as_ref()).is_some_and(|t| t.topic == *topic)
+    });
     if let Some(writer) = writer {
-        return Err(SqlError::conflict("TOPIC_IN_USE", format!("topic {topic} is written by {} {}", writer.kind().word(), writer.name())).at(target.topic_at));
+        return Err(SqlError::conflict(
+            "TOPIC_IN_USE",
+            format!("topic {topic} is written by {} {}", writer.kind().word(), writer.name()),
+        )
+        .at(target.topic_at));
     }
     let reader = catalog.objects.iter().find_map(|o| match o.as_ref() {
         Object::Table(t) if t.topic().is_some_and(|s| s.topic == *topic) => Some(t),
         _ => None,
     });
     if let Some(reader) = reader {
-        return Err(SqlError::conflict("TOPIC_IN_USE", format!("topic {topic} is read by table {}: the result would feed itself", reader.name)).at(target.topic_at));
+        return Err(SqlError::conflict(
+            "TOPIC_IN_USE",
+            format!("topic {topic} is read by table {}: the result would feed itself", reader.name),
+        )
+        .at(target.topic_at));
     }
     Ok(())
 }
 
 /// Creates the topic, or verifies the one that is there. The recorded number of partitions is that of the topic.
-pub(super) async fn ensure(logs: &dyn LogSystem, target: &mut TargetDraft, notices: &mut Vec<String>) -> Result<(), SqlError> {
+pub(super) async fn ensure(
+    logs: &dyn LogSystem,
+    target: &mut TargetDraft,
+    notices: &mut Vec<String>,
+) -> Result<(), SqlError> {
     let upsert = target.target.envelope == TopicEnvelope::Upsert;
     let policy = if upsert { "compact" } else { "delete" };
     let mut config = BTreeMap::from([("cleanup.policy".to_owned(), policy.to_owned())]);
@@ -213,13 +262,18 @@ pub(super) async fn ensure(logs: &dyn LogSystem, target: &mut TargetDraft, notic
         return Ok(());
     }
     let Some(info) = admin.describe(&name).await? else {
-        return Err(SqlError::conflict("TOPIC_GONE", format!("topic {name} existed and is gone")).at(target.topic_at).hint("try again"));
+        return Err(SqlError::conflict("TOPIC_GONE", format!("topic {name} existed and is gone"))
+            .at(target.topic_at)
+            .hint("try again"));
     };
     if info.partitions != target.target.partitions {
         if target.explicit_partitions {
-            return Err(SqlError::conflict("TOPIC_DIFFERS", format!("topic {name} exists with {} partitions", info.partitions))
-                .at(target.topic_at)
-                .hint(format!("write partitions = {}, or another topic", info.partitions)));
+            return Err(SqlError::conflict(
+                "TOPIC_DIFFERS",
+                format!("topic {name} exists with {} partitions", info.partitions),
+            )
+            .at(target.topic_at)
+            .hint(format!("write partitions = {}, or another topic", info.partitions)));
         }
         target.target.partitions = info.partitions;
         notices.push(format!("topic {name} exists: its {} partitions are used", info.partitions));
@@ -229,7 +283,9 @@ pub(super) async fn ensure(logs: &dyn LogSystem, target: &mut TargetDraft, notic
         notices.push(format!("warning history_expires: topic {name} exists with cleanup.policy delete, so old keys vanish after its retention"));
     }
     if !upsert && compacts {
-        notices.push(format!("warning records_may_vanish: topic {name} exists and is compacted, but its records are not upserts"));
+        notices.push(format!(
+            "warning records_may_vanish: topic {name} exists and is compacted, but its records are not upserts"
+        ));
     }
     Ok(())
 }

@@ -23,8 +23,12 @@ pub(super) fn stream_error(e: StreamError) -> SqlError {
 }
 
 fn timed_out(core: &Core, name: &str) -> SqlError {
-    SqlError::new(ErrorKind::Exhausted, "WAIT_TIMEOUT", format!("{name} has not caught up after {} s", core.config.wait_timeout.as_secs()))
-        .hint("SHOW BACKFILLS and SHOW JOBS tell how far it is")
+    SqlError::new(
+        ErrorKind::Exhausted,
+        "WAIT_TIMEOUT",
+        format!("{name} has not caught up after {} s", core.config.wait_timeout.as_secs()),
+    )
+    .hint("SHOW BACKFILLS and SHOW JOBS tell how far it is")
 }
 
 pub(crate) async fn wait_for(core: &Arc<Core>, name: &Name) -> Result<StatementResult, SqlError> {
@@ -68,13 +72,18 @@ async fn table_caught_up(core: &Core, table: &Table) -> Result<Vec<(RegionId, Se
             match core.deps.storage.region(id) {
                 Some(region) => break region,
                 None => match core.broken_objects().get(&table.name) {
-                    Some(reason) => return Err(SqlError::conflict("WRONG_STATE", format!("table {}: {reason}", table.name))),
+                    Some(reason) => {
+                        return Err(SqlError::conflict("WRONG_STATE", format!("table {}: {reason}", table.name)));
+                    }
                     // still being opened; the caller has a deadline
                     None => core.deps.clock.sleep(std::time::Duration::from_millis(20)).await,
                 },
             }
         };
-        let end = offsets.as_ref().and_then(|o| o.get(id.number as usize)).map_or_else(|| region.applied(), |o| Seq::from(o.stable));
+        let end = offsets
+            .as_ref()
+            .and_then(|o| o.get(id.number as usize))
+            .map_or_else(|| region.applied(), |o| Seq::from(o.stable));
         region.wait_applied(end).await?;
         ends.push((id, end));
     }

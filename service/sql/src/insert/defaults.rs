@@ -22,12 +22,19 @@ pub(crate) fn check(core: &Arc<Core>, columns: &[ColumnDef], schema: &mut TableS
         let Some((text, ast, at)) = &def.default else { continue };
         let wanted = column.sql_type.arrow();
         let refuse = |e: &dyn std::fmt::Display| {
-            SqlError::invalid(format!("DEFAULT {text} of column {} is not a constant of type {}: {e}", column.name, column.sql_type)).at(*at)
+            SqlError::invalid(format!(
+                "DEFAULT {text} of column {} is not a constant of type {}: {e}",
+                column.name, column.sql_type
+            ))
+            .at(*at)
         };
         let empty = DFSchema::empty();
         let planned = session
             .state
-            .create_logical_expr_from_sql_expr(datafusion::sql::sqlparser::ast::ExprWithAlias { expr: ast.clone(), alias: None }, &empty)
+            .create_logical_expr_from_sql_expr(
+                datafusion::sql::sqlparser::ast::ExprWithAlias { expr: ast.clone(), alias: None },
+                &empty,
+            )
             .and_then(|e| cast(e, &wanted, &empty))
             .map_err(|e| refuse(&SqlError::from(e).message))?;
         let value = match expr::simplify(&session.state, &planned, DFSchema::empty_ref()) {

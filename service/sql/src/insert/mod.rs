@@ -19,7 +19,11 @@ use crate::{
 };
 
 /// Returns when the rows are committed and readable, or, for a topic, when all in-sync replicas have them.
-pub(crate) async fn insert(core: &Arc<Core>, name: &Name, mut statement: ast::Statement) -> Result<StatementResult, SqlError> {
+pub(crate) async fn insert(
+    core: &Arc<Core>,
+    name: &Name,
+    mut statement: ast::Statement,
+) -> Result<StatementResult, SqlError> {
     let (session, table) = session(core, name)?;
     if let ast::Statement::Insert(insert) = &mut statement {
         columns(&mut insert.columns, &table, name)?;
@@ -33,10 +37,18 @@ pub(crate) async fn insert(core: &Arc<Core>, name: &Name, mut statement: ast::St
 }
 
 /// Deletes the rows that the query finds now, by their key.
-pub(crate) async fn delete(core: &Arc<Core>, name: &Name, statement: ast::Statement) -> Result<StatementResult, SqlError> {
+pub(crate) async fn delete(
+    core: &Arc<Core>,
+    name: &Name,
+    statement: ast::Statement,
+) -> Result<StatementResult, SqlError> {
     let (session, table) = session(core, name)?;
     if table.schema.primary_key.is_empty() {
-        return Err(SqlError::unsupported(format!("table {} has no primary key, its rows cannot be deleted", name.value), "drop the table").at(name.at));
+        return Err(SqlError::unsupported(
+            format!("table {} has no primary key, its rows cannot be deleted", name.value),
+            "drop the table",
+        )
+        .at(name.at));
     }
     let found = rows(core, session, statement).await?;
     match table.topic() {
@@ -49,20 +61,28 @@ fn session(core: &Arc<Core>, name: &Name) -> Result<(Session, Arc<Table>), SqlEr
     let catalog = core.catalog()?;
     let object = core.find(&catalog, name)?;
     let Object::Table(table) = object.as_ref() else {
-        return Err(SqlError::invalid(format!("{} is a {}, rows can be written to tables only", name.value, object.kind().word()))
-            .at(name.at)
-            .hint("write to its input"));
+        return Err(SqlError::invalid(format!(
+            "{} is a {}, rows can be written to tables only",
+            name.value,
+            object.kind().word()
+        ))
+        .at(name.at)
+        .hint("write to its input"));
     };
     let table = Arc::new(table.clone());
-    let public = PublicSchema::new(catalog, Arc::clone(&core.deps.storage)).with_defaults(&table.name, defaults::expressions(&table.schema)?);
+    let public = PublicSchema::new(catalog, Arc::clone(&core.deps.storage))
+        .with_defaults(&table.name, defaults::expressions(&table.schema)?);
     Ok((core.session_over(public, None)?, table))
 }
 
 /// Without a list all columns are meant but those that the record itself fills in.
 fn columns(list: &mut Vec<ast::ObjectName>, table: &Table, name: &Name) -> Result<(), SqlError> {
-    let filled: Vec<&str> = table.schema.columns.iter().filter(|c| c.metadata.is_some()).map(|c| c.name.as_str()).collect();
+    let filled: Vec<&str> =
+        table.schema.columns.iter().filter(|c| c.metadata.is_some()).map(|c| c.name.as_str()).collect();
     if let Some(wrong) = list.iter().find(|c| filled.contains(&c.to_string().as_str())) {
-        return Err(SqlError::invalid(format!("column {wrong} is METADATA of the record and cannot be written")).at(name.at));
+        return Err(
+            SqlError::invalid(format!("column {wrong} is METADATA of the record and cannot be written")).at(name.at)
+        );
     }
     if list.is_empty() && !filled.is_empty() {
         let own = table.schema.columns.iter().filter(|c| c.metadata.is_none() && !c.hidden);
@@ -77,7 +97,7 @@ async fn rows(core: &Arc<Core>, session: Session, statement: ast::Statement) -> 
         return Err(SqlError::invalid("the statement writes no rows"));
     };
     let plan = LogicalPlan::clone(&dml.input);
-    let answer = core.run_plan(session, plan).await?;
+    let answer = core.run_unlimited_rows(session, plan).await?;
     Ok(arrow::compute::concat_batches(&answer.schema, &answer.batches)?)
 }
 
@@ -87,7 +107,8 @@ fn complete(table: &Table, rows: &RecordBatch) -> Result<RecordBatch, SqlError> 
     for (place, i) in schema.visible().into_iter().enumerate() {
         let column = &schema.columns[i];
         if !column.nullable && column.metadata.is_none() && rows.column(place).null_count() > 0 {
-            return Err(SqlError::invalid(format!("column {} is NOT NULL", column.name)).hint("give it a value, or a DEFAULT when you create the table"));
+            return Err(SqlError::invalid(format!("column {} is NOT NULL", column.name))
+                .hint("give it a value, or a DEFAULT when you create the table"));
         }
     }
     Ok(rows.clone())

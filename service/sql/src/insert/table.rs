@@ -15,11 +15,20 @@ use crate::{SqlError, StatementResult, catalog::Table, service::Core};
 const ATTEMPTS: u32 = 5;
 
 /// `rows` has the visible columns. A delete keeps only the key.
-pub(super) async fn write(core: &Arc<Core>, table: &Table, rows: RecordBatch, delete: bool) -> Result<StatementResult, SqlError> {
+pub(super) async fn write(
+    core: &Arc<Core>,
+    table: &Table,
+    rows: RecordBatch,
+    delete: bool,
+) -> Result<StatementResult, SqlError> {
     let id = RegionId::new(table.id, 0);
     let region = core.deps.storage.region(id).ok_or_else(|| {
-        SqlError::new(ErrorKind::Unavailable, "REGION_CLOSED", format!("region {id} of {} is not open here", table.name))
-            .hint("SHOW REGIONS tells why")
+        SqlError::new(
+            ErrorKind::Unavailable,
+            "REGION_CLOSED",
+            format!("region {id} of {} is not open here", table.name),
+        )
+        .hint("SHOW REGIONS tells why")
     })?;
     let count = rows.num_rows();
     let tag = if delete { format!("DELETE {count}") } else { format!("INSERT 0 {count}") };

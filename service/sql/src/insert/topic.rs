@@ -9,20 +9,23 @@ use arrow::{
 use millstream_format::partition_for_key;
 use millstream_types::{BinaryArena, OutBatch};
 
-use crate::{
-    SqlError, StatementResult,
-    catalog::Table,
-    ddl::bring_up::format_options,
-    format,
-    service::Core,
-};
+use crate::{SqlError, StatementResult, catalog::Table, ddl::bring_up::format_options, format, service::Core};
 
-pub(super) async fn produce(core: &Arc<Core>, table: &Table, rows: &RecordBatch, delete: bool) -> Result<StatementResult, SqlError> {
+pub(super) async fn produce(
+    core: &Arc<Core>,
+    table: &Table,
+    rows: &RecordBatch,
+    delete: bool,
+) -> Result<StatementResult, SqlError> {
     let Some(source) = table.topic() else {
         return Err(SqlError::invalid(format!("table {} has no topic", table.name)));
     };
-    let made = format::table_encoders(&table.schema, &format_options(table))
-        .map_err(|r| SqlError::unsupported(format!("rows of table {} cannot be written: {}", table.name, r.message), "produce to the topic yourself"))?;
+    let made = format::table_encoders(&table.schema, &format_options(table)).map_err(|r| {
+        SqlError::unsupported(
+            format!("rows of table {} cannot be written: {}", table.name, r.message),
+            "produce to the topic yourself",
+        )
+    })?;
     let encode = |encoder: &dyn millstream_types::Encoder, columns: &[usize]| -> Result<BinaryArena, SqlError> {
         let visible = table.schema.visible();
         let places: Vec<usize> = columns.iter().filter_map(|c| visible.iter().position(|v| v == c)).collect();

@@ -7,15 +7,29 @@ use super::cursor::Cursor;
 use crate::SqlError;
 
 /// Words that end the type of a column.
-pub(super) const STOPS: &[&str] =
-    &["NOT", "NULL", "DEFAULT", "PRIMARY", "METADATA", "UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT", "GENERATED", "COLLATE", "AS"];
+pub(super) const STOPS: &[&str] = &[
+    "NOT",
+    "NULL",
+    "DEFAULT",
+    "PRIMARY",
+    "METADATA",
+    "UNIQUE",
+    "CHECK",
+    "REFERENCES",
+    "CONSTRAINT",
+    "GENERATED",
+    "COLLATE",
+    "AS",
+];
 
 /// The type and whether it was `DECIMAL` without digits.
 pub(super) fn column_type(c: &mut Cursor<'_>, column: &str) -> Result<(SqlType, bool), SqlError> {
     let at = c.location();
     let tokens: &[TokenWithSpan] = if STOPS.iter().any(|s| c.peek_word(s)) { &[] } else { c.take_until(STOPS) };
     if tokens.is_empty() {
-        return Err(SqlError::syntax(format!("column {column} has no type")).at(at).hint(format!("write {column} BIGINT")));
+        return Err(SqlError::syntax(format!("column {column} has no type"))
+            .at(at)
+            .hint(format!("write {column} BIGINT")));
     }
     let written = c.source.slice(tokens);
     let plain = normal(written);
@@ -35,8 +49,24 @@ pub(super) fn column_type(c: &mut Cursor<'_>, column: &str) -> Result<(SqlType, 
 }
 
 const NAMES: &[&str] = &[
-    "BOOLEAN", "SMALLINT", "INT", "BIGINT", "REAL", "DOUBLE", "DECIMAL(p,s)", "VARCHAR", "BYTEA", "DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ",
-    "INTERVAL", "JSONB", "type[]", "STRUCT(name type)", "MAP(type, type)",
+    "BOOLEAN",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "REAL",
+    "DOUBLE",
+    "DECIMAL(p,s)",
+    "VARCHAR",
+    "BYTEA",
+    "DATE",
+    "TIME",
+    "TIMESTAMP",
+    "TIMESTAMPTZ",
+    "INTERVAL",
+    "JSONB",
+    "type[]",
+    "STRUCT(name type)",
+    "MAP(type, type)",
 ];
 
 /// One spelling for what standard SQL writes in several words.
@@ -58,7 +88,9 @@ fn instead(plain: &str) -> Option<&'static str> {
     let base = upper.split(['(', '<', ' ']).next().unwrap_or_default();
     Some(match base {
         "VARCHAR" | "CHAR" | "CHARACTER" | "NVARCHAR" | "BPCHAR" => "VARCHAR has no length here, write VARCHAR",
-        "TIMESTAMP" | "TIMESTAMPTZ" | "TIME" | "DATETIME" => "times have microseconds always, write TIMESTAMP, TIMESTAMPTZ or TIME",
+        "TIMESTAMP" | "TIMESTAMPTZ" | "TIME" | "DATETIME" => {
+            "times have microseconds always, write TIMESTAMP, TIMESTAMPTZ or TIME"
+        }
         "TINYINT" | "INT1" | "SMALLSERIAL" => "write SMALLINT",
         "SERIAL" | "BIGSERIAL" => "there are no generated numbers yet, write BIGINT and send the value",
         "UUID" => "UUID is not supported yet, write VARCHAR",

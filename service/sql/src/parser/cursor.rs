@@ -14,7 +14,9 @@ pub(crate) const DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
 
 /// Tokens without white space and comments.
 pub(crate) fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
-    let tokens = Tokenizer::new(&DIALECT, text).tokenize_with_location().map_err(|e| SqlError::syntax(e.message.clone()).at(e.location))?;
+    let tokens = Tokenizer::new(&DIALECT, text)
+        .tokenize_with_location()
+        .map_err(|e| SqlError::syntax(e.message.clone()).at(e.location))?;
     Ok(tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect())
 }
 
@@ -168,8 +170,11 @@ impl<'a> Cursor<'a> {
         if name.value == "public" {
             return Ok(Name { value: object.value, at: name.at });
         }
-        Err(SqlError::unsupported(format!("there is no schema {}", name.value), "write the name without a schema; all objects are in schema public")
-            .at(name.at))
+        Err(SqlError::unsupported(
+            format!("there is no schema {}", name.value),
+            "write the name without a schema; all objects are in schema public",
+        )
+        .at(name.at))
     }
 
     pub(crate) fn string(&mut self) -> Option<String> {
@@ -219,7 +224,8 @@ impl<'a> Cursor<'a> {
     fn finish(&mut self, parser: &mut Parser<'_>) -> Result<(), SqlError> {
         let left = parser.peek_token();
         if left.token != Token::EOF {
-            return Err(SqlError::syntax(format!("expected the end of the statement, found {}", left.token)).at(left.span.start));
+            return Err(SqlError::syntax(format!("expected the end of the statement, found {}", left.token))
+                .at(left.span.start));
         }
         self.next = self.tokens.len();
         Ok(())

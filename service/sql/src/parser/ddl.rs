@@ -15,7 +15,11 @@ use crate::SqlError;
 pub(super) fn create(c: &mut Cursor<'_>) -> Result<Statement, SqlError> {
     let at = c.location();
     if c.words(&["OR", "REPLACE"]) {
-        return Err(SqlError::unsupported("CREATE OR REPLACE is not supported yet", "drop the object and create it again").at(at));
+        return Err(SqlError::unsupported(
+            "CREATE OR REPLACE is not supported yet",
+            "drop the object and create it again",
+        )
+        .at(at));
     }
     if c.word("TABLE") {
         return Ok(Statement::CreateTable(create_table(c)?));
@@ -54,7 +58,11 @@ fn create_table(c: &mut Cursor<'_>) -> Result<CreateTable, SqlError> {
     let name = c.object_name()?;
     let at = c.location();
     if c.peek_word("FROM") {
-        return Err(SqlError::unsupported("CREATE TABLE .. FROM TOPIC needs a schema registry, which is not supported yet", "list the columns").at(at));
+        return Err(SqlError::unsupported(
+            "CREATE TABLE .. FROM TOPIC needs a schema registry, which is not supported yet",
+            "list the columns",
+        )
+        .at(at));
     }
     if c.peek_word("AS") {
         return Err(SqlError::unsupported(
@@ -77,17 +85,29 @@ fn create_table(c: &mut Cursor<'_>) -> Result<CreateTable, SqlError> {
     }
     let at = c.location();
     if c.peek_word("PARTITION") || c.peek_word("PARTITIONED") {
-        return Err(SqlError::unsupported("PARTITION BY is not supported", "a table has one region per partition of its topic").at(at));
+        return Err(SqlError::unsupported(
+            "PARTITION BY is not supported",
+            "a table has one region per partition of its topic",
+        )
+        .at(at));
     }
     let options = with_clause(c)?;
     Ok(CreateTable { if_not_exists, name, columns, primary_key, options })
 }
 
 /// A column, or one of the table's constraints.
-fn table_element(c: &mut Cursor<'_>, columns: &mut Vec<ColumnDef>, primary_key: &mut Vec<Name>) -> Result<(), SqlError> {
+fn table_element(
+    c: &mut Cursor<'_>,
+    columns: &mut Vec<ColumnDef>,
+    primary_key: &mut Vec<Name>,
+) -> Result<(), SqlError> {
     let at = c.location();
     if c.peek_word("WATERMARK") && c.peek_word_at(1, "FOR") {
-        return Err(SqlError::unsupported("WATERMARK is not supported yet", "leave it out; windows come in a later version").at(at));
+        return Err(SqlError::unsupported(
+            "WATERMARK is not supported yet",
+            "leave it out; windows come in a later version",
+        )
+        .at(at));
     }
     if c.word("CONSTRAINT") {
         c.name("the name of the constraint")?;
@@ -106,7 +126,11 @@ fn table_element(c: &mut Cursor<'_>, columns: &mut Vec<ColumnDef>, primary_key: 
     }
     for (word, next) in [("UNIQUE", "("), ("CHECK", "("), ("EXCLUDE", "USING"), ("FOREIGN", "KEY")] {
         if c.peek_word(word) && c.peek_at(1).is_some_and(|t| t.to_string().eq_ignore_ascii_case(next)) {
-            return Err(SqlError::unsupported(format!("{word} constraints are not supported"), "only PRIMARY KEY and NOT NULL are checked").at(at));
+            return Err(SqlError::unsupported(
+                format!("{word} constraints are not supported"),
+                "only PRIMARY KEY and NOT NULL are checked",
+            )
+            .at(at));
         }
     }
     let column = column(c, primary_key)?;
@@ -117,11 +141,7 @@ fn table_element(c: &mut Cursor<'_>, columns: &mut Vec<ColumnDef>, primary_key: 
     Ok(())
 }
 
-fn set_primary_key(
-    primary_key: &mut Vec<Name>,
-    names: Vec<Name>,
-    at: Location,
-) -> Result<(), SqlError> {
+fn set_primary_key(primary_key: &mut Vec<Name>, names: Vec<Name>, at: Location) -> Result<(), SqlError> {
     if !primary_key.is_empty() {
         return Err(SqlError::invalid("PRIMARY KEY is given twice").at(at).hint("write one PRIMARY KEY (a, b)"));
     }
@@ -156,7 +176,10 @@ fn column(c: &mut Cursor<'_>, primary_key: &mut Vec<Name>) -> Result<ColumnDef, 
             column.metadata = Some(metadata(c, &column.name.value)?);
         } else if matches!(c.peek(), Some(Token::Comma | Token::RParen) | None) {
             return Ok(column);
-        } else if let Some(word) = ["UNIQUE", "CHECK", "REFERENCES", "GENERATED", "COLLATE", "AS", "CONSTRAINT"].iter().find(|w| c.peek_word(w)) {
+        } else if let Some(word) = ["UNIQUE", "CHECK", "REFERENCES", "GENERATED", "COLLATE", "AS", "CONSTRAINT"]
+            .iter()
+            .find(|w| c.peek_word(w))
+        {
             return Err(SqlError::unsupported(
                 format!("{word} of a column is not supported"),
                 "a column has a type and NOT NULL, DEFAULT, METADATA FROM or PRIMARY KEY",
@@ -193,7 +216,11 @@ fn metadata(c: &mut Cursor<'_>, column: &str) -> Result<MetadataField, SqlError>
         "key" => MetadataField::Key,
         "value" => MetadataField::Value,
         "headers" => {
-            return Err(SqlError::unsupported("METADATA FROM 'headers' is not supported yet", "use 'headers_map' or header('name')").at(at));
+            return Err(SqlError::unsupported(
+                "METADATA FROM 'headers' is not supported yet",
+                "use 'headers_map' or header('name')",
+            )
+            .at(at));
         }
         other => {
             let hint = crate::error::nearest(other, METADATA_NAMES.iter().copied());
@@ -209,7 +236,11 @@ fn create_derived(c: &mut Cursor<'_>, kind: DerivedKind) -> Result<CreateDerived
     let name = c.object_name()?;
     let at = c.location();
     if c.symbol(&Token::LParen) {
-        return Err(SqlError::unsupported("a column list after the name is not supported", "name the columns in the query: SELECT x AS name").at(at));
+        return Err(SqlError::unsupported(
+            "a column list after the name is not supported",
+            "name the columns in the query: SELECT x AS name",
+        )
+        .at(at));
     }
     let options = with_clause(c)?;
     if c.word("FROM") {

@@ -82,7 +82,20 @@ fn unknown(c: &Cursor<'_>) -> SqlError {
     let error = c.expected("a statement");
     let Some(Token::Word(w)) = c.peek() else { return error };
     let verbs = [
-        "CREATE", "DROP", "ALTER", "SHOW", "DESCRIBE", "EXPLAIN", "SELECT", "INSERT", "DELETE", "FLUSH", "COMPACT", "CHECKPOINT", "WAIT", "WITH",
+        "CREATE",
+        "DROP",
+        "ALTER",
+        "SHOW",
+        "DESCRIBE",
+        "EXPLAIN",
+        "SELECT",
+        "INSERT",
+        "DELETE",
+        "FLUSH",
+        "COMPACT",
+        "CHECKPOINT",
+        "WAIT",
+        "WITH",
     ];
     error.or_hint(crate::error::nearest(&w.value, verbs))
 }
@@ -99,7 +112,9 @@ fn object_kind(c: &mut Cursor<'_>, verb: &str) -> Result<ObjectKind, SqlError> {
         return Ok(ObjectKind::Sink);
     }
     if c.peek_word("VIEW") {
-        return Err(SqlError::syntax(format!("{verb} VIEW is not a statement")).at(at).hint(format!("write {verb} MATERIALIZED VIEW")));
+        return Err(SqlError::syntax(format!("{verb} VIEW is not a statement"))
+            .at(at)
+            .hint(format!("write {verb} MATERIALIZED VIEW")));
     }
     Err(c.expected("TABLE, MATERIALIZED VIEW or SINK"))
 }
@@ -122,7 +137,11 @@ fn alter(c: &mut Cursor<'_>) -> Result<Statement, SqlError> {
     let at = c.location();
     let kind = object_kind(c, "ALTER")?;
     if kind == ObjectKind::Table {
-        return Err(SqlError::unsupported("ALTER TABLE is not supported yet", "create a new table over the same topic").at(at));
+        return Err(SqlError::unsupported(
+            "ALTER TABLE is not supported yet",
+            "create a new table over the same topic",
+        )
+        .at(at));
     }
     c.words(&["IF", "EXISTS"]);
     let name = c.object_name()?;
@@ -134,7 +153,11 @@ fn alter(c: &mut Cursor<'_>) -> Result<Statement, SqlError> {
         return Ok(Statement::Alter { kind, name, action: AlterAction::Resume });
     }
     if c.peek_word("STOP") || c.peek_word("RENAME") {
-        return Err(SqlError::unsupported("STOP and RENAME are not supported yet", "PAUSE, RESUME and SET (backfill_rate_limit = n) are").at(at));
+        return Err(SqlError::unsupported(
+            "STOP and RENAME are not supported yet",
+            "PAUSE, RESUME and SET (backfill_rate_limit = n) are",
+        )
+        .at(at));
     }
     if !c.word("SET") {
         return Err(c.expected("PAUSE, RESUME or SET (backfill_rate_limit = n)"));
@@ -205,13 +228,17 @@ fn show(c: &mut Cursor<'_>) -> Result<Statement, SqlError> {
 fn explain(c: &mut Cursor<'_>) -> Result<Statement, SqlError> {
     let at = c.location();
     if c.word("ANALYZE") {
-        return Err(SqlError::unsupported("EXPLAIN ANALYZE is not supported yet", "write EXPLAIN, or EXPLAIN VERBOSE").at(at));
+        return Err(
+            SqlError::unsupported("EXPLAIN ANALYZE is not supported yet", "write EXPLAIN, or EXPLAIN VERBOSE").at(at)
+        );
     }
     let verbose = c.word("VERBOSE");
     let at = c.location();
     if c.word("CREATE") {
         return match ddl::create(c)? {
-            Statement::CreateDerived(derived) => Ok(Statement::Explain { verbose, target: ExplainTarget::Derived(derived) }),
+            Statement::CreateDerived(derived) => {
+                Ok(Statement::Explain { verbose, target: ExplainTarget::Derived(derived) })
+            }
             _ => Err(SqlError::syntax("EXPLAIN needs a query, CREATE MATERIALIZED VIEW or CREATE SINK").at(at)),
         };
     }
@@ -237,7 +264,11 @@ fn insert(c: &mut Cursor<'_>) -> Result<Statement, SqlError> {
         return Err(SqlError::syntax("expected INSERT INTO t VALUES (..) or INSERT INTO t SELECT ..").at(here.at));
     };
     if insert.on.is_some() {
-        return Err(SqlError::unsupported("ON CONFLICT is not supported", "a row with the same primary key is replaced always").at(here.at));
+        return Err(SqlError::unsupported(
+            "ON CONFLICT is not supported",
+            "a row with the same primary key is replaced always",
+        )
+        .at(here.at));
     }
     if insert.returning.is_some() {
         return Err(SqlError::unsupported("RETURNING is not supported yet", "SELECT the rows afterwards").at(here.at));
@@ -262,7 +293,11 @@ fn delete(c: &mut Cursor<'_>) -> Result<Statement, SqlError> {
     };
     let name = match tables.as_slice() {
         [ast::TableWithJoins { relation: ast::TableFactor::Table { name, .. }, joins }] if joins.is_empty() => name,
-        _ => return Err(SqlError::unsupported("DELETE works on one table", "write WHERE key IN (SELECT ..)").at(here.at)),
+        _ => {
+            return Err(
+                SqlError::unsupported("DELETE works on one table", "write WHERE key IN (SELECT ..)").at(here.at)
+            );
+        }
     };
     Ok(Statement::Delete { table: single_name(name, here)?, statement: Box::new(statement) })
 }

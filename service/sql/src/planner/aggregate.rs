@@ -34,7 +34,10 @@ pub(super) fn aggregate(
     let mut group = Vec::with_capacity(group_exprs.len());
     for (expr, field) in group_exprs.iter().zip(schema.fields()) {
         if matches!(expr, Expr::GroupingSet(_)) {
-            return Err(SqlError::unsupported("GROUPING SETS cannot be kept up to date yet", "create one view per grouping"));
+            return Err(SqlError::unsupported(
+                "GROUPING SETS cannot be kept up to date yet",
+                "create one view per grouping",
+            ));
         }
         let place = layout.place(expr, field.name())?;
         let column = &layout.outputs[place].1.column;
@@ -94,15 +97,37 @@ impl ArgumentLayout<'_> {
         self.outputs.push((expr, output));
         Ok(self.outputs.len() - 1)
     }
+
+    /// An argument is called by its column if it is one.
+    fn place_argument(&mut self, argument: &Expr) -> Result<usize, SqlError> {
+        let taken = |name: &str| self.outputs.iter().any(|(_, o)| o.column.name == name);
+        let name = match argument {
+            Expr::Column(c) if !taken(&c.name) => c.name.clone(),
+            _ => format!("__arg{}", self.outputs.len()),
+        };
+        self.place(argument, &name)
+    }
 }
 
-fn call(layout: &mut ArgumentLayout<'_>, expr: &Expr, name: &str, result: &arrow::datatypes::DataType) -> Result<AggCall, SqlError> {
+/// One aggregate call over the laid out columns.
+fn call(
+    layout: &mut ArgumentLayout<'_>,
+    expr: &Expr,
+    name: &str,
+    result: &arrow::datatypes::DataType,
+) -> Result<AggCall, SqlError> {
     let expr = expr.clone().unalias();
     let Expr::AggregateFunction(AggregateFunction { func, params }) = &expr else {
-        return Err(SqlError::unsupported(format!("{name} is not an aggregate that can be kept up to date"), "count, sum, avg, min and max can"));
+        return Err(SqlError::unsupported(
+            format!("{name} is not an aggregate that can be kept up to date"),
+            "count, sum, avg, min and max can",
+        ));
     };
     if params.distinct || !params.order_by.is_empty() {
-        return Err(SqlError::unsupported(format!("{name} cannot be kept up to date yet"), "leave DISTINCT and ORDER BY out of the aggregate"));
+        return Err(SqlError::unsupported(
+            format!("{name} cannot be kept up to date yet"),
+            "leave DISTINCT and ORDER BY out of the aggregate",
+        ));
     }
     let func = match func.name() {
         "count" => AggFunc::Count,
@@ -110,17 +135,29 @@ fn call(layout: &mut ArgumentLayout<'_>, expr: &Expr, name: &str, result: &arrow
         "avg" => AggFunc::Avg,
         "min" => AggFunc::Min,
         "max" => AggFunc::Max,
-        other => return Err(SqlError::unsupported(format!("{other}() cannot be kept up to date yet"), "count, sum, avg, min and max can")),
+        other => {
+            return Err(SqlError::unsupported(
+                format!("{other}() cannot be kept up to date yet"),
+                "count, sum, avg, min and max can",
+            ));
+        }
     };
-    let output = SqlType::from_arrow(result)
-        .ok_or_else(|| SqlError::unsupported(format!("{name} has type {result}, which cannot be stored"), "CAST its argument"))?;
+    let output = SqlType::from_arrow(result).ok_or_else(|| {
+        SqlError::unsupported(format!("{name} has type {result}, which cannot be stored"), "CAST its argument")
+    })?;
     let argument = match params.args.as_slice() {
         [] => None,
         [one] => Some(one),
-        _ => return Err(SqlError::unsupported(format!("{name}: an aggregate has one argument here"), "write one aggregate per column")),
+        _ => {
+            return Err(SqlError::unsupported(
+                format!("{name}: an aggregate has one argument here"),
+                "write one aggregate per column",
+            ));
+        }
     };
     // count(*) and count(1) are the same
-    let counts_rows = func == AggFunc::Count && argument.is_none_or(|a| matches!(a, Expr::Literal(v, _) if !v.is_null()));
+    let counts_rows =
+        func == AggFunc::Count && argument.is_none_or(|a| matches!(a, Expr::Literal(v, _) if !v.is_null()));
     if counts_rows && params.filter.is_none() {
         return Ok(AggCall { func: AggFunc::CountStar, arg: None, name: name.to_owned(), output });
     }
@@ -131,7 +168,7 @@ fn call(layout: &mut ArgumentLayout<'_>, expr: &Expr, name: &str, result: &arrow
     if let Some(filter) = &params.filter {
         argument = when(filter.as_ref().clone(), argument).end()?;
     }
-    let place = layout.place(&argument, &format!("arg{}", layout.outputs.len()))?;
+    let place = layout.place_argument(&argument)?;
     let column = &layout.outputs[place].1.column;
     check_argument(func, column)?;
     Ok(AggCall { func, arg: Some(place), name: name.to_owned(), output: kept_type(func, column, output) })
@@ -149,7 +186,9 @@ fn check_argument(func: AggFunc, argument: &Column) -> Result<(), SqlError> {
     let t = &argument.sql_type;
     let fine = match func {
         AggFunc::Sum | AggFunc::Avg => sum_state_type(t).is_some() || matches!(t, SqlType::Real | SqlType::Double),
-        AggFunc::Min | AggFunc::Max => !matches!(t, SqlType::Jsonb | SqlType::Array(_) | SqlType::Struct(_) | SqlType::Map(..) | SqlType::Interval),
+        AggFunc::Min | AggFunc::Max => {
+            !matches!(t, SqlType::Jsonb | SqlType::Array(_) | SqlType::Struct(_) | SqlType::Map(..) | SqlType::Interval)
+        }
         AggFunc::Count | AggFunc::CountStar => true,
     };
     if fine {
@@ -161,7 +200,10 @@ fn check_argument(func: AggFunc, argument: &Column) -> Result<(), SqlError> {
         AggFunc::Min => "min",
         _ => "max",
     };
-    Err(SqlError::unsupported(format!("{word}() of {t} cannot be kept up to date yet"), "CAST the argument to a number, or to DECIMAL of at most 38 digits"))
+    Err(SqlError::unsupported(
+        format!("{word}() of {t} cannot be kept up to date yet"),
+        "CAST the argument to a number, or to DECIMAL of at most 38 digits",
+    ))
 }
 
 /// DataFusion widens integers before it adds them; the accumulators here are wide enough and exact, also for avg.

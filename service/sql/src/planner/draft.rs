@@ -5,11 +5,20 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use datafusion::{logical_expr::LogicalPlan, physical_expr::PhysicalExpr, sql::sqlparser::{ast::Query, tokenizer::Location}};
+use datafusion::{
+    logical_expr::LogicalPlan,
+    physical_expr::PhysicalExpr,
+    sql::sqlparser::{ast::Query, tokenizer::Location},
+};
 use millstream_stream::plan::{AggCall, AggLayout};
 use millstream_types::{Column, RegionId, TableId, TableSchema};
 
-use super::{expr, session::Session, streamable, walk::{Flow, walk}};
+use super::{
+    expr,
+    session::Session,
+    streamable,
+    walk::{Flow, walk},
+};
 use crate::{SqlError, parser::statement::DerivedKind};
 
 #[derive(Debug, Clone)]
@@ -79,7 +88,12 @@ impl Draft {
 }
 
 /// Plans the query of a view or sink, or refuses it with the reason.
-pub(crate) async fn draft(session: &Session, kind: DerivedKind, query: &Query, at: Location) -> Result<Draft, SqlError> {
+pub(crate) async fn draft(
+    session: &Session,
+    kind: DerivedKind,
+    query: &Query,
+    at: Location,
+) -> Result<Draft, SqlError> {
     streamable::check(&session.state, query, at)?;
     let plan = session.plan_query(query.clone()).await.map_err(|e| e.at(at))?;
     let plan = session.analyze(plan)?;
@@ -106,7 +120,8 @@ fn finish(mut flow: Flow, in_view: bool) -> Result<Draft, SqlError> {
         c.default = None;
         c.metadata = None;
         if !c.hidden && c.name.starts_with("__") {
-            return Err(SqlError::invalid(format!("column name {} is reserved", c.name)).hint("write AS with a name that does not begin with __"));
+            return Err(SqlError::invalid(format!("column name {} is reserved", c.name))
+                .hint("write AS with a name that does not begin with __"));
         }
     }
     if !columns.iter().any(|c| !c.hidden) {
@@ -115,10 +130,9 @@ fn finish(mut flow: Flow, in_view: bool) -> Result<Draft, SqlError> {
     let filtered = flow.nodes.iter().rposition(|n| matches!(n, DraftNode::Filter { .. }));
     let aggregated = flow.nodes.iter().position(|n| matches!(n, DraftNode::Agg(_)));
     if let Some(agg) = flow.nodes.iter_mut().find_map(|n| match n {
-            DraftNode::Agg(a) => Some(a),
-            _ => None,
-        })
-    {
+        DraftNode::Agg(a) => Some(a),
+        _ => None,
+    }) {
         agg.in_view = in_view.then(|| flow.carried.clone());
         // a filter above must see the old row, which it may have let pass
         agg.emit_before = filtered > aggregated;
@@ -139,7 +153,8 @@ fn prune(nodes: &mut [DraftNode], input: &mut DraftInput) {
         }
     }
     let key = input.schema.primary_key.clone();
-    let kept: Vec<usize> = (0..input.columns.len()).filter(|i| used.contains_key(i) || key.contains(&input.columns[*i])).collect();
+    let kept: Vec<usize> =
+        (0..input.columns.len()).filter(|i| used.contains_key(i) || key.contains(&input.columns[*i])).collect();
     // a row must have some column, or its number would be lost
     let kept = if kept.is_empty() { vec![0] } else { kept };
     let places: HashMap<usize, usize> = kept.iter().enumerate().map(|(new, old)| (*old, new)).collect();

@@ -1,7 +1,5 @@
 //! The streaming plan as a tree, from output to input.
 
-use std::fmt::Write;
-
 use millstream_storage::{Storage, api::Estimate};
 use millstream_stream::{AggCall, AggFunc};
 use millstream_types::{Pos, RegionKind, TableSchema};
@@ -50,7 +48,13 @@ pub(crate) fn explain(output: &ExplainOutput<'_>, draft: &Draft, storage: &dyn S
                 let list: Vec<String> = outputs
                     .iter()
                     .filter(|o| verbose || !o.column.hidden)
-                    .map(|o| if o.text.rsplit('.').next() == Some(&o.column.name) { o.text.clone() } else { format!("{} AS {}", o.text, o.column.name) })
+                    .map(|o| {
+                        if o.text.rsplit('.').next() == Some(&o.column.name) {
+                            o.text.clone()
+                        } else {
+                            format!("{} AS {}", o.text, o.column.name)
+                        }
+                    })
                     .collect();
                 push(&mut lines, depth, &format!("project {}", list.join(", ")));
             }
@@ -63,8 +67,13 @@ pub(crate) fn explain(output: &ExplainOutput<'_>, draft: &Draft, storage: &dyn S
         RegionKind::Append => "inserts only",
         RegionKind::Keyed => "inserts, updates, deletes",
     };
-    let regions = if input.regions.len() == 1 { "1 region".to_owned() } else { format!("{} regions", input.regions.len()) };
-    push(&mut lines, depth, &format!("scan {}: {regions}, columns {}, {changes}", input.name, names(&input.schema, &input.columns)));
+    let regions =
+        if input.regions.len() == 1 { "1 region".to_owned() } else { format!("{} regions", input.regions.len()) };
+    push(
+        &mut lines,
+        depth,
+        &format!("scan {}: {regions}, columns {}, {changes}", input.name, names(&input.schema, &input.columns)),
+    );
     push(&mut lines, depth, &format!("    backfill: {}", estimate(draft, storage)));
     lines
 }
@@ -82,15 +91,14 @@ fn aggregation(agg: &DraftAgg) -> String {
     let calls: Vec<String> = agg.calls.iter().map(|c| call(agg, c)).collect();
     let mut text = "hash agg".to_owned();
     let group = if group.is_empty() { "one row".to_owned() } else { format!("group by {}", group.join(", ")) };
-    // writing to a String cannot fail
-    let _ = write!(text, ": {group}");
+    text.push_str(&format!(": {group}"));
     if !calls.is_empty() {
-        let _ = write!(text, ", {}", calls.join(", "));
+        text.push_str(&format!(", {}", calls.join(", ")));
     }
     text.push_str(if agg.in_view.is_some() { ", state: in view" } else { ", state: own table" });
     let sets = agg.value_sets.iter().filter(|s| **s).count();
     if sets > 0 {
-        let _ = write!(text, " + {sets} value {}", if sets == 1 { "set" } else { "sets" });
+        text.push_str(&format!(" + {sets} value {}", if sets == 1 { "set" } else { "sets" }));
     }
     text
 }

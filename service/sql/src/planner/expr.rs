@@ -3,18 +3,25 @@
 use std::{collections::HashMap, sync::Arc};
 
 use datafusion::{
-    common::{DFSchema, DFSchemaRef, tree_node::{Transformed, TreeNode}},
+    common::{
+        DFSchema, DFSchemaRef,
+        tree_node::{Transformed, TreeNode},
+    },
     execution::context::{ExecutionProps, SessionState},
     logical_expr::{Expr, physical_planning_context::PhysicalPlanningContext, simplify::SimplifyContext},
     optimizer::simplify_expressions::ExprSimplifier,
     physical_expr::{PhysicalExpr, create_physical_expr, expressions::Column as PhysicalColumn},
+    sql::unparser::Unparser,
 };
 
 use crate::SqlError;
 
 /// Constants folded, casts moved from columns to constants.
 pub(crate) fn simplify(state: &SessionState, expr: &Expr, schema: &DFSchemaRef) -> Result<Expr, SqlError> {
-    let context = SimplifyContext::builder().with_schema(Arc::clone(schema)).with_config_options(Arc::clone(state.config_options())).build();
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::clone(schema))
+        .with_config_options(Arc::clone(state.config_options()))
+        .build();
     Ok(ExprSimplifier::new(context).simplify(expr.clone())?)
 }
 
@@ -45,6 +52,15 @@ pub(crate) fn as_column(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
 
 pub(crate) fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(PhysicalColumn::new(name, index))
+}
+
+/// The expression as SQL, for EXPLAIN.
+pub(crate) fn text(expr: &Expr) -> String {
+    let text = match Unparser::default().with_pretty(true).expr_to_sql(expr) {
+        Ok(sql) => sql.to_string(),
+        Err(_) => expr.human_display().to_string(),
+    };
+    text.replace("\"count(Int64(1))\"", "count(*)").replace("count(Int64(1))", "count(*)")
 }
 
 /// Adds the columns that an expression reads.

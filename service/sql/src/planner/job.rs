@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use millstream_storage::{RegionSpec, WalBinding, api::OnDataLoss};
 use millstream_stream::{
-    AggState, Envelope, HashAggNode, InputPlan, JobKind, JobOptions, JobPlan, Node, OnEvalError, OutputPlan, TopicOutput, ViewOutput,
-    plan::minmax_schema, progress_schema,
+    AggState, Envelope, HashAggNode, InputPlan, JobKind, JobOptions, JobPlan, Node, OnEvalError, OutputPlan,
+    TopicOutput, ViewOutput, plan::minmax_schema, progress_schema,
 };
 use millstream_types::{Encoder, InputId, RegionId, TableId, TableSchema};
 
@@ -43,7 +43,12 @@ pub(crate) fn job_plan(
 ) -> Result<JobPlan, SqlError> {
     if draft.state_tables() != object.state.len() {
         return Err(SqlError::internal(
-            format!("{}: the plan needs {} state tables, the catalog has {}", object.name, draft.state_tables(), object.state.len()),
+            format!(
+                "{}: the plan needs {} state tables, the catalog has {}",
+                object.name,
+                draft.state_tables(),
+                object.state.len()
+            ),
             "plan and catalog differ",
         ));
     }
@@ -59,7 +64,8 @@ pub(crate) fn job_plan(
             DraftNode::Agg(agg) => Node::HashAgg(aggregation(object, agg, &mut state_ids, &mut state)),
         });
     }
-    let view = (kind == DerivedKind::View).then(|| ViewOutput { region: region(object, object.id, object.schema.clone(), "") });
+    let view = (kind == DerivedKind::View)
+        .then(|| ViewOutput { region: region(object, object.id, object.schema.clone(), "") });
     Ok(JobPlan {
         job: object.job,
         name: object.name.as_str().into(),
@@ -107,7 +113,12 @@ fn topic(object: &Derived, encoders: Option<TopicEncoders>) -> Option<TopicOutpu
     })
 }
 
-fn aggregation(object: &Derived, agg: &DraftAgg, ids: &mut impl Iterator<Item = TableId>, all: &mut Vec<RegionSpec>) -> HashAggNode {
+fn aggregation(
+    object: &Derived,
+    agg: &DraftAgg,
+    ids: &mut impl Iterator<Item = TableId>,
+    all: &mut Vec<RegionSpec>,
+) -> HashAggNode {
     let mut own = |schema: TableSchema, what: &str| {
         let id = ids.next().expect("the number of state tables was checked");
         let spec = region(object, id, schema, what);
@@ -118,10 +129,16 @@ fn aggregation(object: &Derived, agg: &DraftAgg, ids: &mut impl Iterator<Item = 
         Some(columns) => AggState::InView { columns: columns.clone() },
         None => {
             let columns = agg.layout.columns.clone();
-            AggState::Own { region: own(TableSchema { id: 1, columns, primary_key: (0..agg.layout.group).collect() }, "groups") }
+            AggState::Own {
+                region: own(TableSchema { id: 1, columns, primary_key: (0..agg.layout.group).collect() }, "groups"),
+            }
         }
     };
-    let minmax = agg.value_sets.iter().map(|needed| needed.then(|| own(minmax_schema(&agg.input, &agg.group), "values"))).collect();
+    let minmax = agg
+        .value_sets
+        .iter()
+        .map(|needed| needed.then(|| own(minmax_schema(&agg.input, &agg.group), "values")))
+        .collect();
     HashAggNode {
         input: agg.input.clone(),
         group: agg.group.clone(),

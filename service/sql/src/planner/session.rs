@@ -28,7 +28,8 @@ pub(crate) const PUBLIC: &str = "public";
 pub(crate) const SYSTEM: &str = "millstream";
 
 fn config() -> SessionConfig {
-    let mut config = SessionConfig::new().with_default_catalog_and_schema(CATALOG, PUBLIC).with_information_schema(true);
+    let mut config =
+        SessionConfig::new().with_default_catalog_and_schema(CATALOG, PUBLIC).with_information_schema(true);
     let options = config.options_mut();
     // 0.1 is exact: money must not pass through a double
     options.sql_parser.parse_float_as_decimal = true;
@@ -61,7 +62,8 @@ impl Session {
         public: Arc<dyn SchemaProvider>,
         system: Option<Arc<dyn SchemaProvider>>,
     ) -> Result<Self, SqlError> {
-        let state = SessionStateBuilder::new().with_default_features().with_config(config()).with_runtime_env(runtime).build();
+        let state =
+            SessionStateBuilder::new().with_default_features().with_config(config()).with_runtime_env(runtime).build();
         let catalog = MemoryCatalogProvider::new();
         catalog.register_schema(PUBLIC, Arc::clone(&public))?;
         if let Some(system) = system {
@@ -92,7 +94,9 @@ impl Session {
         for reference in self.state.resolve_table_references(wrapped)? {
             let ResolvedTableReference { catalog, schema, table } = reference.clone().resolve(CATALOG, PUBLIC);
             let provider = self.state.catalog_list().catalog(&catalog).and_then(|c| c.schema(&schema));
-            let known = provider.as_ref().is_some_and(|p| p.table_exist(&table)) || &*schema == "information_schema";
+            let known = provider.as_ref().is_some_and(|p| p.table_exist(&table))
+                || &*schema == "information_schema"
+                || self.state.table_functions().contains_key(&*table);
             if known {
                 continue;
             }

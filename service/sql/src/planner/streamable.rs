@@ -8,7 +8,10 @@ use datafusion::{
     execution::context::SessionState,
     logical_expr::Volatility,
     sql::sqlparser::{
-        ast::{self, DuplicateTreatment, Expr, FunctionArguments, GroupByExpr, Query, Select, SetExpr, Spanned, TableFactor},
+        ast::{
+            self, DuplicateTreatment, Expr, FunctionArguments, GroupByExpr, Query, Select, SetExpr, Spanned,
+            TableFactor,
+        },
         tokenizer::Location,
     },
 };
@@ -44,7 +47,12 @@ fn check_query(query: &Query, at: Location) -> Result<(), SqlError> {
         }
     }
     if let Some(order) = &query.order_by {
-        return Err(refuse("ORDER BY", "the rows of a view have no order: leave it out, and write ORDER BY when you read the view", order.span().start, at));
+        return Err(refuse(
+            "ORDER BY",
+            "the rows of a view have no order: leave it out, and write ORDER BY when you read the view",
+            order.span().start,
+            at,
+        ));
     }
     if query.limit_clause.is_some() || query.fetch.is_some() {
         let place = query.limit_clause.as_ref().map_or(at, |l| l.span().start);
@@ -66,7 +74,10 @@ fn check_query(query: &Query, at: Location) -> Result<(), SqlError> {
 
 fn check_select(select: &Select, at: Location) -> Result<(), SqlError> {
     let Some(first) = select.from.first() else {
-        return Err(SqlError::invalid("the query reads no table").at(select.span().start).at(at).hint("write SELECT .. FROM t"));
+        return Err(SqlError::invalid("the query reads no table")
+            .at(select.span().start)
+            .at(at)
+            .hint("write SELECT .. FROM t"));
     };
     let join_hint = "create a view per table and join them when you read them";
     if let Some(second) = select.from.get(1) {
@@ -87,8 +98,18 @@ fn check_select(select: &Select, at: Location) -> Result<(), SqlError> {
         let place = exprs.first().map_or(at, |e| e.span().start);
         return Err(refuse("DISTINCT ON", "write GROUP BY with min or max", place, at));
     }
-    if select.top.is_some() || select.into.is_some() || select.qualify.is_some() || !select.lateral_views.is_empty() || !select.connect_by.is_empty() {
-        return Err(refuse("TOP, INTO, QUALIFY, LATERAL VIEW and CONNECT BY", "write a plain SELECT", select.span().start, at));
+    if select.top.is_some()
+        || select.into.is_some()
+        || select.qualify.is_some()
+        || !select.lateral_views.is_empty()
+        || !select.connect_by.is_empty()
+    {
+        return Err(refuse(
+            "TOP, INTO, QUALIFY, LATERAL VIEW and CONNECT BY",
+            "write a plain SELECT",
+            select.span().start,
+            at,
+        ));
     }
     match &select.group_by {
         GroupByExpr::All(_) => Err(refuse("GROUP BY ALL", "name the columns", select.span().start, at)),
@@ -121,7 +142,12 @@ fn refused_function(state: &SessionState, f: &ast::Function) -> Option<SqlError>
     let at = f.name.span().start;
     let name = f.name.0.last().and_then(|p| p.as_ident()).map(|i| i.value.to_lowercase())?;
     if f.over.is_some() {
-        return Some(refuse("a window function", "use GROUP BY, or write the window function when you read the view", at, at));
+        return Some(refuse(
+            "a window function",
+            "use GROUP BY, or write the window function when you read the view",
+            at,
+            at,
+        ));
     }
     if state.aggregate_functions().contains_key(&name) {
         if !AGGREGATES.contains(&name.as_str()) {
@@ -137,7 +163,12 @@ fn refused_function(state: &SessionState, f: &ast::Function) -> Option<SqlError>
                 ));
             }
             if !list.clauses.is_empty() {
-                return Some(refuse("an ORDER BY inside an aggregate", "leave it out: the result does not depend on it", at, at));
+                return Some(refuse(
+                    "an ORDER BY inside an aggregate",
+                    "leave it out: the result does not depend on it",
+                    at,
+                    at,
+                ));
             }
         }
         if !f.within_group.is_empty() {
@@ -145,7 +176,8 @@ fn refused_function(state: &SessionState, f: &ast::Function) -> Option<SqlError>
         }
         return None;
     }
-    let volatile = state.scalar_functions().get(&name).is_some_and(|udf| udf.signature().volatility != Volatility::Immutable);
+    let volatile =
+        state.scalar_functions().get(&name).is_some_and(|udf| udf.signature().volatility != Volatility::Immutable);
     volatile.then(|| {
         SqlError::unsupported(
             format!("{name}() gives another value each time it is asked, so that a delete could not undo what its insert did"),

@@ -93,25 +93,38 @@ fn filter(state: &SessionState, f: &Filter, mut flow: Flow) -> Result<Flow, SqlE
     if matches!(predicate, Expr::Literal(ScalarValue::Boolean(Some(true)), _)) {
         return Ok(flow);
     }
-    let text = predicate.human_display().to_string();
+    let text = expr::text(&predicate);
     let predicate = expr::physical(&predicate, f.input.schema(), &flow.places)?;
     flow.nodes.push(DraftNode::Filter { predicate, text });
     Ok(flow)
 }
 
 /// One column of a projection: its expression over the row, its type, and how it reads.
-pub(super) fn output(state: &SessionState, flow: &Flow, schema: &DFSchemaRef, expr: &Expr, name: &str) -> Result<Output, SqlError> {
+pub(super) fn output(
+    state: &SessionState,
+    flow: &Flow,
+    schema: &DFSchemaRef,
+    expr: &Expr,
+    name: &str,
+) -> Result<Output, SqlError> {
     let simple = expr::simplify(state, &expr.clone().unalias(), schema)?;
     let physical = expr::physical(&simple, schema, &flow.places)?;
     let mut column = match expr::as_column(&physical) {
         // JSONB and VARCHAR have one Arrow type: a column that is passed on keeps its own
         Some(i) => flow.columns[i].clone(),
         None => {
-            let row: Vec<_> = flow.columns.iter().map(|c| arrow::datatypes::Field::new(&c.name, c.sql_type.arrow(), c.nullable)).collect();
+            let row: Vec<_> = flow
+                .columns
+                .iter()
+                .map(|c| arrow::datatypes::Field::new(&c.name, c.sql_type.arrow(), c.nullable))
+                .collect();
             let row = arrow::datatypes::Schema::new(row);
             let data_type = physical.data_type(&row)?;
             let sql_type = SqlType::from_arrow(&data_type).ok_or_else(|| {
-                SqlError::unsupported(format!("column {name} has type {data_type}, which cannot be stored"), "CAST it to a type of CREATE TABLE")
+                SqlError::unsupported(
+                    format!("column {name} has type {data_type}, which cannot be stored"),
+                    "CAST it to a type of CREATE TABLE",
+                )
             })?;
             let mut c = Column::new(0, name, sql_type);
             c.nullable = physical.nullable(&row)?;
@@ -120,7 +133,7 @@ pub(super) fn output(state: &SessionState, flow: &Flow, schema: &DFSchemaRef, ex
     };
     name.clone_into(&mut column.name);
     column.hidden = false;
-    Ok(Output { expr: physical, column, text: simple.human_display().to_string() })
+    Ok(Output { expr: physical, column, text: expr::text(&simple) })
 }
 
 fn project(state: &SessionState, p: &Projection, mut flow: Flow) -> Result<Flow, SqlError> {
@@ -129,7 +142,9 @@ fn project(state: &SessionState, p: &Projection, mut flow: Flow) -> Result<Flow,
         outputs.push(output(state, &flow, p.input.schema(), expr, field.name())?);
     }
     let visible = outputs.len();
-    let hand_on = |outputs: &mut Vec<Output>, wanted: &[usize]| -> Vec<usize> { wanted.iter().map(|i| place_of(outputs, &flow.columns, *i)).collect() };
+    let hand_on = |outputs: &mut Vec<Output>, wanted: &[usize]| -> Vec<usize> {
+        wanted.iter().map(|i| place_of(outputs, &flow.columns, *i)).collect()
+    };
     let key = flow.key.as_ref().map(|key| hand_on(&mut outputs, key));
     let carried = hand_on(&mut outputs, &flow.carried);
     flow.columns = outputs.iter().map(|o| o.column.clone()).collect();

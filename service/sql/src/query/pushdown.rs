@@ -16,7 +16,9 @@ const MOST_KEYS: usize = 1024;
 pub(super) fn key_values(filter: &Expr, schema: &TableSchema) -> Option<(usize, Vec<ScalarValue>)> {
     match filter {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => match (left.as_ref(), right.as_ref()) {
-            (Expr::Column(c), Expr::Literal(v, _)) | (Expr::Literal(v, _), Expr::Column(c)) => bind(&c.name, vec![v.clone()], schema),
+            (Expr::Column(c), Expr::Literal(v, _)) | (Expr::Literal(v, _), Expr::Column(c)) => {
+                bind(&c.name, vec![v.clone()], schema)
+            }
             _ => None,
         },
         Expr::InList(list) if !list.negated && list.list.len() <= MOST_KEYS => {
@@ -56,7 +58,10 @@ pub(super) fn keys(filters: &[Expr], schema: &TableSchema) -> Result<Option<Vec<
         if combinations.len() * values.len() > MOST_KEYS {
             return Ok(None);
         }
-        combinations = combinations.iter().flat_map(|head| values.iter().map(|v| [head.as_slice(), &[v.clone()]].concat())).collect();
+        combinations = combinations
+            .iter()
+            .flat_map(|head| values.iter().map(|v| [head.as_slice(), std::slice::from_ref(v)].concat()))
+            .collect();
     }
     let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.primary_key.len());
     for i in 0..schema.primary_key.len() {
@@ -82,7 +87,11 @@ mod tests {
     }
 
     fn schema() -> TableSchema {
-        let columns = vec![Column::new(1, "a", SqlType::BigInt), Column::new(2, "b", SqlType::BigInt), Column::new(3, "c", SqlType::BigInt)];
+        let columns = vec![
+            Column::new(1, "a", SqlType::BigInt),
+            Column::new(2, "b", SqlType::BigInt),
+            Column::new(3, "c", SqlType::BigInt),
+        ];
         TableSchema { id: 1, columns, primary_key: vec![0, 1] }
     }
 
@@ -98,7 +107,10 @@ mod tests {
 
     #[test]
     fn in_lists_multiply_and_come_sorted() {
-        let filters = [col("a").in_list(vec![lit(2_i64), lit(1_i64), lit(2_i64)], false), col("b").eq(lit(5_i64)).or(col("b").eq(lit(4_i64)))];
+        let filters = [
+            col("a").in_list(vec![lit(2_i64), lit(1_i64), lit(2_i64)], false),
+            col("b").eq(lit(5_i64)).or(col("b").eq(lit(4_i64))),
+        ];
         let found = keys(&filters, &schema()).unwrap().unwrap();
         assert_eq!(found.len(), 4);
         assert!(found.is_sorted());

@@ -27,7 +27,13 @@ pub(crate) struct Answer {
 }
 
 /// Runs on the compute runtime; dropping the future stops the query.
-pub(crate) async fn run(session: Session, plan: LogicalPlan, limits: Limits, tasks: &Tasks, clock: &Arc<dyn Clock>) -> Result<Answer, SqlError> {
+pub(crate) async fn run(
+    session: Session,
+    plan: LogicalPlan,
+    limits: Limits,
+    tasks: &Tasks,
+    clock: &Arc<dyn Clock>,
+) -> Result<Answer, SqlError> {
     let query = tasks.compute("query", async move { collect(&session, &plan, limits).await });
     let stop = AbortOnDrop(query.abort_handle());
     let answer = tokio::select! {
@@ -40,7 +46,11 @@ pub(crate) async fn run(session: Session, plan: LogicalPlan, limits: Limits, tas
     drop(stop);
     match answer {
         Ok(Some(answer)) => answer,
-        Ok(None) => Err(SqlError::new(ErrorKind::Internal, "QUERY_PANICKED", "the query panicked, the log line before names it")),
+        Ok(None) => Err(SqlError::new(
+            ErrorKind::Internal,
+            "QUERY_PANICKED",
+            "the query panicked, the log line before names it",
+        )),
         Err(e) => Err(SqlError::internal("the query was stopped", e)),
     }
 }
@@ -67,7 +77,7 @@ async fn collect(session: &Session, plan: &LogicalPlan, limits: Limits) -> Resul
                 "RESULT_TOO_LARGE",
                 format!("the result has more than {} rows or {} MiB", limits.rows, limits.bytes >> 20),
             )
-            .hint("add a LIMIT, or read the derived topic"));
+            .hint("add a LIMIT or a WHERE, or work in parts"));
         }
         if batch.num_rows() > 0 {
             batches.push(batch);

@@ -39,21 +39,29 @@ impl PublicSchema {
 #[async_trait]
 impl SchemaProvider for PublicSchema {
     fn table_names(&self) -> Vec<String> {
-        self.catalog.objects.iter().filter(|o| !matches!(o.as_ref(), Object::Sink(_))).map(|o| o.name().to_owned()).collect()
+        self.catalog
+            .objects
+            .iter()
+            .filter(|o| !matches!(o.as_ref(), Object::Sink(_)))
+            .map(|o| o.name().to_owned())
+            .collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let Some(object) = self.catalog.object(name) else {
             return match self.catalog.quarantined.iter().find(|q| q.name == name) {
-                Some(q) => Err(external(SqlError::conflict("QUARANTINED", format!("{name} is quarantined: {}", q.reason)))),
+                Some(q) => {
+                    Err(external(SqlError::conflict("QUARANTINED", format!("{name} is quarantined: {}", q.reason))))
+                }
                 None => Ok(None),
             };
         };
-        let defaults = self.defaults.get(name).cloned().unwrap_or_default();
+        let defaults = self.defaults.get(name).cloned();
         match RegionTable::new(object, Arc::clone(&self.storage), Arc::clone(&self.points), defaults) {
             Some(table) => Ok(Some(Arc::new(table))),
             None => Err(external(
-                SqlError::invalid(format!("{name} is a sink: its rows are only in its topic")).hint("create a materialized view to read rows with SQL"),
+                SqlError::invalid(format!("{name} is a sink: its rows are only in its topic"))
+                    .hint("create a materialized view to read rows with SQL"),
             )),
         }
     }

@@ -60,13 +60,22 @@ pub(crate) struct RegionTable {
 }
 
 impl RegionTable {
-    /// `None` for a sink: it has no rows.
-    pub(crate) fn new(object: &Object, storage: Arc<dyn Storage>, points: Arc<ReadPoints>, defaults: HashMap<String, Expr>) -> Option<Self> {
+    /// `None` for a sink: it has no rows. `defaults` are given for the target of an INSERT: its columns are nullable for the planner, so that a NULL is
+    /// refused by `insert` with the name of its column.
+    pub(crate) fn new(
+        object: &Object,
+        storage: Arc<dyn Storage>,
+        points: Arc<ReadPoints>,
+        defaults: Option<HashMap<String, Expr>>,
+    ) -> Option<Self> {
         let (id, regions) = object.readable()?;
         let schema = Arc::new(object.schema().clone());
         let visible = schema.visible();
-        let fields: Vec<Field> =
-            visible.iter().map(|i| &schema.columns[*i]).map(|c| Field::new(&c.name, c.sql_type.arrow(), c.nullable)).collect();
+        let fields: Vec<Field> = visible
+            .iter()
+            .map(|i| &schema.columns[*i])
+            .map(|c| Field::new(&c.name, c.sql_type.arrow(), c.nullable || defaults.is_some()))
+            .collect();
         let key: Option<Vec<usize>> = schema.primary_key.iter().map(|k| visible.iter().position(|v| v == k)).collect();
         let constraints = match key {
             Some(key) if !key.is_empty() => Constraints::new_unverified(vec![Constraint::PrimaryKey(key)]),
@@ -78,7 +87,7 @@ impl RegionTable {
             visible,
             arrow: Arc::new(Schema::new(fields)),
             constraints,
-            defaults,
+            defaults: defaults.unwrap_or_default(),
             schema,
             regions,
             storage,
@@ -104,8 +113,12 @@ impl RegionTable {
 
     fn open_region(&self, id: RegionId) -> Result<Arc<dyn Region>, SqlError> {
         self.storage.region(id).ok_or_else(|| {
-            SqlError::new(ErrorKind::Unavailable, "REGION_CLOSED", format!("region {id} of {} is not open here", self.name))
-                .hint("SHOW REGIONS tells why; a table that was just created or is being restored opens soon")
+            SqlError::new(
+                ErrorKind::Unavailable,
+                "REGION_CLOSED",
+                format!("region {id} of {} is not open here", self.name),
+            )
+            .hint("SHOW REGIONS tells why; a table that was just created or is being restored opens soon")
         })
     }
 }
@@ -128,7 +141,10 @@ impl TableProvider for RegionTable {
         self.defaults.get(column)
     }
 
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>, DataFusionError> {
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>, DataFusionError> {
         // a look-up may bring a row that a filter on other columns refuses: the filter stays above
         Ok(filters
             .iter()
@@ -149,7 +165,8 @@ impl TableProvider for RegionTable {
         let wanted: Vec<usize> = projection.cloned().unwrap_or_else(|| (0..self.visible.len()).collect());
         let schema = Arc::new(self.arrow.project(&wanted)?);
         // a scan without columns would lose the number of rows
-        let columns: Vec<usize> = if wanted.is_empty() { vec![self.visible[0]] } else { wanted.iter().map(|i| self.visible[*i]).collect() };
+        let columns: Vec<usize> =
+            if wanted.is_empty() { vec![self.visible[0]] } else { wanted.iter().map(|i| self.visible[*i]).collect() };
         let keys = pushdown::keys(filters, &self.schema).map_err(|e| DataFusionError::External(Box::new(e)))?;
         let mut partitions: Vec<Arc<dyn PartitionStream>> = Vec::with_capacity(self.regions.len());
         for id in &self.regions {
@@ -164,7 +181,13 @@ impl TableProvider for RegionTable {
                     Read::Scan { opened: Mutex::new(Some(region.scan(request.clone()))), request }
                 }
             };
-            partitions.push(Arc::new(RegionPartition { schema: Arc::clone(&schema), region, at, columns: columns.clone(), read }));
+            partitions.push(Arc::new(RegionPartition {
+                schema: Arc::clone(&schema),
+                region,
+                at,
+                columns: columns.clone(),
+                read,
+            }));
         }
         Ok(Arc::new(StreamingTableExec::try_new(schema, partitions, None, None, false, limit)?))
     }
@@ -172,7 +195,10 @@ impl TableProvider for RegionTable {
 
 enum Read {
     /// The stream that was opened while planning; a second execution of the same plan opens its own at the same read point.
-    Scan { opened: Mutex<Option<ScanStream>>, request: ScanRequest },
+    Scan {
+        opened: Mutex<Option<ScanStream>>,
+        request: ScanRequest,
+    },
     Lookup(Vec<Key>),
 }
 
@@ -186,7 +212,10 @@ struct RegionPartition {
 
 impl std::fmt::Debug for RegionPartition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RegionPartition").field("region", &self.region.id()).field("at", &self.at).finish_non_exhaustive()
+        f.debug_struct("RegionPartition")
+            .field("region", &self.region.id())
+            .field("at", &self.at)
+            .finish_non_exhaustive()
     }
 }
 
@@ -214,7 +243,8 @@ impl PartitionStream for RegionPartition {
                     .boxed()
             }
             Read::Lookup(keys) => {
-                let (region, keys, at, columns) = (Arc::clone(&self.region), keys.clone(), self.at, self.columns.clone());
+                let (region, keys, at, columns) =
+                    (Arc::clone(&self.region), keys.clone(), self.at, self.columns.clone());
                 futures::stream::once(async move {
                     let found = region.lookup(keys, at, Some(columns)).await.map_err(external)?;
                     fit(found.rows)

@@ -12,22 +12,24 @@ use arrow::{array::RecordBatch, compute::concat_batches};
 use async_trait::async_trait;
 use futures::StreamExt;
 use millstream_storage::{
-    Estimate, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream, Storage, StorageError,
-    api::AppliedEntry,
+    Estimate, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream, Storage,
+    StorageError, api::AppliedEntry,
 };
-use millstream_types::{Chunk, Epoch, EpochCuts, JobId, Key, KeyCodec, LeaderEpoch, Op, Pos, RegionId, Seq, ShardId, TableSchema};
+use millstream_types::{
+    Chunk, Epoch, EpochCuts, JobId, Key, KeyCodec, LeaderEpoch, Op, Pos, RegionId, Seq, ShardId, TableSchema,
+};
 
 #[derive(Debug, Default)]
-pub struct FakeStorage {
+pub(crate) struct FakeStorage {
     created: Mutex<BTreeMap<RegionId, Arc<FakeRegion>>>,
-    pub scans: Arc<AtomicU64>,
-    pub lookups: Arc<AtomicU64>,
+    pub(crate) scans: Arc<AtomicU64>,
+    pub(crate) lookups: Arc<AtomicU64>,
     /// The next writes end without a known outcome, although they happened.
-    pub lost_answers: Arc<AtomicU64>,
+    pub(crate) lost_answers: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-pub struct FakeRegion {
+pub(crate) struct FakeRegion {
     spec: RegionSpec,
     rows: Mutex<Rows>,
     scans: Arc<AtomicU64>,
@@ -43,11 +45,11 @@ struct Rows {
 }
 
 impl FakeStorage {
-    pub fn ids(&self) -> Vec<RegionId> {
+    pub(crate) fn ids(&self) -> Vec<RegionId> {
         self.created.lock().unwrap().keys().copied().collect()
     }
 
-    pub fn spec(&self, id: RegionId) -> RegionSpec {
+    pub(crate) fn spec(&self, id: RegionId) -> RegionSpec {
         self.created.lock().unwrap()[&id].spec.clone()
     }
 
@@ -146,10 +148,16 @@ impl Region for FakeRegion {
         let Some((last, _)) = state.by_key.last_key_value() else { return futures::stream::empty().boxed() };
         let rows = self.batch(state.by_key.values(), request.columns);
         let scanned = rows.num_rows() as u64;
-        futures::stream::iter([Ok(ScanItem::Rows { chunk: Chunk::inserts(rows), last: Key(last.clone()), scanned })]).boxed()
+        futures::stream::iter([Ok(ScanItem::Rows { chunk: Chunk::inserts(rows), last: Key(last.clone()), scanned })])
+            .boxed()
     }
 
-    async fn lookup(&self, prefixes: Vec<Key>, _at: Seq, columns: Option<Vec<usize>>) -> Result<LookupRows, StorageError> {
+    async fn lookup(
+        &self,
+        prefixes: Vec<Key>,
+        _at: Seq,
+        columns: Option<Vec<usize>>,
+    ) -> Result<LookupRows, StorageError> {
         self.lookups.fetch_add(1, Ordering::SeqCst);
         assert!(prefixes.is_sorted(), "prefixes must be sorted");
         let state = self.rows.lock().unwrap();
@@ -158,7 +166,10 @@ impl Region for FakeRegion {
             .iter()
             .filter_map(|(k, row)| prefixes.iter().position(|p| k.starts_with(p.as_bytes())).map(|p| (row, p as u32)))
             .collect();
-        Ok(LookupRows { rows: self.batch(found.iter().map(|(r, _)| *r), columns), which: found.iter().map(|(_, w)| *w).collect() })
+        Ok(LookupRows {
+            rows: self.batch(found.iter().map(|(r, _)| *r), columns),
+            which: found.iter().map(|(_, w)| *w).collect(),
+        })
     }
 
     fn estimate(&self, _from: Option<Seq>, _to: Seq, _after: &Pos) -> Estimate {

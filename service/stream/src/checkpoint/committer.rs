@@ -252,7 +252,7 @@ impl Committer {
         for kind in ["user", "limit", "budget"] {
             self.ctx.metrics.backfill_paused.with_label_values(&[self.metrics.name.as_str(), kind]).set(held(kind));
         }
-        let positions = e.progress.iter().map(|p| (p.region, p.position.below)).collect();
+        let positions = e.progress.iter().map(|p| (p.region, p.position.complete())).collect();
         self.shared.update(move |s| {
             s.committed_epoch = e.epoch;
             s.positions = positions;

@@ -54,7 +54,7 @@ pub struct JobStatus {
     pub reason: Option<Reason>,
     /// Newest published epoch.
     pub committed_epoch: Epoch,
-    /// Per input region the committed position: everything below it is in the result once its backfill is finished.
+    /// Per input region the committed position: everything below it is in the result, whatever its key (`Position::complete` of the backfill machine).
     pub positions: Vec<(RegionId, Seq)>,
     pub restarts: u64,
     pub last_error: Option<Reason>,

@@ -15,6 +15,16 @@ pub struct Position {
     pub at: Pos,
 }
 
+impl Position {
+    /// Everything below it is downstream, whatever the key: `below` once every key is covered, until then what the keys not yet covered are at.
+    ///
+    /// This, not `below`, answers "is my record in the result": in a pass over net changes `below` is already the new cut while most keys still show
+    /// the old one.
+    pub fn complete(&self) -> Seq {
+        if self.at == Pos::End { self.below } else { self.above.unwrap_or(Seq::ZERO) }
+    }
+}
+
 /// What an epoch does with the changes of covered keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {

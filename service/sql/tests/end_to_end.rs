@@ -1,0 +1,194 @@
+//! From the record in a topic to the row of a view and the record of a derived topic, with real storage and stream engines, and again after a crash.
+
+use std::collections::BTreeMap;
+
+use millstream_types::TopicPartition;
+
+use crate::support::Real;
+
+const ORDERS: &str = "create table orders (order_id bigint, customer_id bigint not null, amount decimal(12,2), o bigint metadata from 'offset', \
+                      primary key (order_id)) with (topic = 'orders', 'value.format' = 'json')";
+
+fn order(real: &Real, id: i64, customer: i64, amount: &str) {
+    let value = format!("{{\"order_id\":{id},\"customer_id\":{customer},\"amount\":\"{amount}\"}}");
+    real.put("orders", (id % 2) as i32, &id.to_string(), Some(&value));
+}
+
+async fn cluster() -> Real {
+    let real = Real::new().await;
+    real.log.create_topic("orders", 2);
+    for id in 0..20 {
+        order(&real, id, id % 3, &format!("{id}.50"));
+    }
+    real
+}
+
+/// Last value per key over all partitions of a compacted topic.
+fn folded(real: &Real, topic: &str, partitions: i32) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for p in 0..partitions {
+        for record in real.log.committed(&TopicPartition::new(topic, p)) {
+            let key = record.key_text().unwrap_or_default();
+            match record.value_text() {
+                Some(value) => drop(all.insert(key, value)),
+                None => drop(all.remove(&key)),
+            }
+        }
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_becomes_a_table() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    real.run("wait for orders").await;
+    assert_eq!(real.rows("select count(*), sum(amount) from orders").await, ["20 | 200.00"]);
+    assert_eq!(real.rows("select amount, o from orders where order_id = 3").await, ["3.50 | 1"]);
+    order(&real, 3, 0, "100.00");
+    real.put("orders", 0, "4", None);
+    real.run("wait for orders").await;
+    assert_eq!(real.rows("select order_id, amount from orders where order_id in (3, 4)").await, ["3 | 100.00"]);
+    real.put("orders", 1, "5", Some("not json"));
+    real.run("wait for orders; flush table orders; compact table orders").await;
+    assert_eq!(real.bad.0.lock().unwrap().len(), 1);
+    assert_eq!(real.rows("select count(*) from orders").await, ["19"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_view_and_its_topic_follow_the_table() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    real.run(
+        "create materialized view big as select order_id, amount * 2 as twice from orders where amount > 10;
+         create materialized view totals with (topic = 'totals', partitions = 2) as
+           select customer_id, sum(amount) as total, count(*) as n, min(amount) as least, avg(amount) as mean from orders group by customer_id;
+         wait for big; wait for totals",
+    )
+    .await;
+    let batch = "select customer_id, sum(amount), count(*), min(amount), avg(amount) from orders group by customer_id order by 1";
+    assert_eq!(real.rows("select * from totals order by 1").await, real.rows(batch).await);
+    assert_eq!(real.rows("select count(*) from big").await, ["10"]);
+    assert_eq!(real.rows("select twice from big where order_id = 12").await, ["25.00"]);
+
+    order(&real, 0, 2, "7.00");
+    order(&real, 12, 2, "1.00");
+    real.put("orders", 1, "1", None);
+    real.run("wait for big; wait for totals").await;
+    assert_eq!(real.rows("select * from totals order by 1").await, real.rows(batch).await);
+    assert_eq!(real.rows("select count(*) from big where order_id = 12").await, ["0"]);
+    let topic = folded(&real, "totals", 2);
+    let keys: Vec<&str> = topic.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["{\"customer_id\":0}", "{\"customer_id\":1}", "{\"customer_id\":2}"]);
+    let of_view = real.rows("select total from totals order by customer_id").await;
+    for (value, total) in topic.values().zip(of_view) {
+        assert!(value.contains(&format!("\"total\":\"{total}\"")), "{value} has no total {total}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_is_there_again_after_a_crash() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    real.run("create table notes (id int primary key, v varchar); insert into notes values (1, 'kept'), (2, 'gone'); delete from notes where id = 2").await;
+    real.run(
+        "create materialized view totals with (topic = 'totals', partitions = 2) as select customer_id, sum(amount) as total from orders group by customer_id;
+         create sink copy with (topic = 'copy', partitions = 2) as select order_id, amount from orders where amount > 5;
+         wait for totals; wait for copy; flush table orders",
+    )
+    .await;
+    let before = real.rows("select * from totals order by 1").await;
+    let real = real.crash_and_restart().await;
+    assert!(real.sql.broken().is_empty(), "{:?}", real.sql.broken());
+    assert_eq!(real.rows("select * from totals order by 1").await, before);
+    assert_eq!(real.rows("select * from notes").await, ["1 | kept"]);
+    assert_eq!(real.rows("select count(*) from orders").await, ["20"]);
+
+    order(&real, 0, 1, "1000.00");
+    real.run("wait for totals; wait for copy").await;
+    let batch = "select customer_id, sum(amount) from orders group by customer_id order by 1";
+    assert_eq!(real.rows("select * from totals order by 1").await, real.rows(batch).await);
+    assert_eq!(folded(&real, "totals", 2).len(), 3);
+    assert_eq!(folded(&real, "copy", 2).len(), 16);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_view_of_a_view_and_one_over_an_append_only_table() {
+    let real = cluster().await;
+    real.log.create_topic("clicks", 2);
+    real.run(ORDERS).await;
+    real.run(
+        "create materialized view pairs as select customer_id % 2 as odd, amount from orders;
+         create materialized view sums as select odd, sum(amount) as s from pairs group by odd;
+         create table clicks (page varchar, ms bigint) with (topic = 'clicks');
+         create materialized view slow with (topic = 'slow', partitions = 1) as select page, ms from clicks where ms > 10;
+         create materialized view pages as select page, count(*) as n, max(ms) as most from clicks group by page",
+    )
+    .await;
+    for i in 0..30 {
+        real.put("clicks", i % 2, "k", Some(&format!("{{\"page\":\"p{}\",\"ms\":{i}}}", i % 3)));
+    }
+    real.run("wait for sums; wait for slow; wait for pages").await;
+    let batch = "select customer_id % 2, sum(amount) from orders group by 1 order by 1";
+    assert_eq!(real.rows("select * from sums order by 1").await, real.rows(batch).await);
+    assert_eq!(real.rows("select count(*), min(ms) from slow").await, ["19 | 11"]);
+    assert_eq!(real.log.committed(&TopicPartition::new("slow", 0)).len(), 19);
+    assert_eq!(real.rows("select * from pages order by 1").await, ["p0 | 10 | 27", "p1 | 10 | 28", "p2 | 10 | 29"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_global_aggregate_is_one_row_and_having_hides_groups() {
+    let real = cluster().await;
+    real.run("create table t (id bigint primary key, g bigint, v double)").await;
+    real.run("create materialized view one as select count(*) as n, sum(v) as s from t; create materialized view many as select g, count(*) as n from t group by g having count(*) > 1")
+        .await;
+    real.run("wait for one; wait for many").await;
+    assert_eq!(real.rows("select * from one").await, real.rows("select count(*), sum(v) from t").await);
+    real.run("insert into t values (1, 1, 0.5), (2, 1, 0.25), (3, 2, 1); wait for one; wait for many").await;
+    assert_eq!(real.rows("select * from one").await, ["3 | 1.75"]);
+    assert_eq!(real.rows("select * from many").await, ["1 | 2"]);
+    real.run("delete from t where id = 1; insert into t values (4, 2, null); wait for one; wait for many").await;
+    assert_eq!(real.rows("select * from one").await, ["3 | 1.25"]);
+    assert_eq!(real.rows("select * from many").await, ["2 | 2"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_objects_leave_nothing_and_their_names_are_free() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    for round in 0..3 {
+        real.run("create materialized view v with (topic = 'v', partitions = 1) as select customer_id, count(*) as n from orders group by customer_id").await;
+        if round != 1 {
+            real.run("wait for v").await;
+            assert_eq!(real.rows("select n from v order by customer_id").await, ["7", "7", "6"]);
+        }
+        real.run("drop materialized view v").await;
+    }
+    assert_eq!(real.rows("show jobs").await, Vec::<String>::new());
+    real.run("drop table orders").await;
+    assert_eq!(real.rows("show regions").await, Vec::<String>::new());
+    let real = real.crash_and_restart().await;
+    assert!(real.sql.catalog().unwrap().objects.is_empty());
+    real.run(ORDERS).await;
+    real.run("wait for orders").await;
+    assert_eq!(real.rows("select count(*) from orders").await, ["20"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_view_stands_still_and_goes_on() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    real.run("create materialized view v as select order_id from orders where amount > 1000; wait for v; alter materialized view v pause").await;
+    let real = real.crash_and_restart().await;
+    let state = "select state from millstream.jobs where name = 'v'";
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while real.rows(state).await != ["paused"] {
+        assert!(std::time::Instant::now() < deadline, "{:?}", real.rows("show jobs").await);
+        tokio::task::yield_now().await;
+    }
+    order(&real, 0, 1, "5000.00");
+    real.run("wait for orders").await;
+    assert_eq!(real.rows("select count(*) from v").await, ["0"]);
+    real.run("alter materialized view v resume; wait for v").await;
+    assert_eq!(real.rows("select order_id from v").await, ["0"]);
+}
