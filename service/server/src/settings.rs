@@ -42,13 +42,13 @@ pub(crate) fn kafka(config: &Config) -> Result<KafkaOptions, KafkaError> {
 }
 
 /// Opens the bucket; no request is made yet.
-pub(crate) fn bucket(config: &Config) -> Result<Arc<Bucket>, StorageError> {
+pub(crate) fn bucket(config: &Config) -> Result<Arc<Bucket>, Box<StorageError>> {
     let o = &config.object_store;
-    let invalid = |what: String| StorageError::InvalidOption { what };
+    let invalid = |what: String| Box::new(StorageError::InvalidOption { what });
     let url = o.url.as_ref().ok_or_else(|| invalid("`object_store.url` is required".to_owned()))?;
     let url = url.to_url().map_err(|e| invalid(format!("`object_store.url`: {e}")))?;
     let options: Vec<(String, String)> = o.options.iter().map(|(k, v)| (k.clone(), v.expose().clone())).collect();
-    Bucket::open(url.as_str(), &options)
+    Bucket::open(url.as_str(), &options).map_err(Box::new)
 }
 
 pub(crate) fn storage(config: &Config) -> StorageConfig {

@@ -102,7 +102,8 @@ async fn wal(cluster: &dyn LogSystem, config: &Config) -> Finding {
 }
 
 async fn bucket(config: &Config) -> Finding {
-    let bucket = settings::bucket(config).map_err(|e| format!("{}; correct section `object_store`", chain(&e)))?;
+    let bucket =
+        settings::bucket(config).map_err(|e| format!("{}; correct section `object_store`", chain(e.as_ref())))?;
     match probe(&bucket).await {
         Ok(()) => {
             Ok(format!("{} can be read and written, and of two writers of one object only one wins", bucket.name()))

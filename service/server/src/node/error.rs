@@ -21,7 +21,7 @@ pub(crate) enum NodeError {
     #[error("the write-ahead log")]
     Log(#[from] LogError),
     #[error("storage")]
-    Storage(#[from] StorageError),
+    Storage(#[source] Box<StorageError>),
     #[error("stream")]
     Stream(#[from] StreamError),
     #[error("recovery")]
@@ -33,6 +33,12 @@ pub(crate) enum NodeError {
 impl NodeError {
     pub(crate) fn bind(key: &'static str, address: SocketAddr, source: io::Error) -> Self {
         NodeError::Bind { key, address, source }
+    }
+}
+
+impl From<StorageError> for NodeError {
+    fn from(e: StorageError) -> Self {
+        NodeError::Storage(Box::new(e))
     }
 }
 

@@ -67,7 +67,7 @@ impl Base {
 
     /// Opens the doors to the outside and makes the services; no region is open and no job runs afterwards.
     pub(crate) async fn parts(&self) -> Result<Parts, NodeError> {
-        let bucket = settings::bucket(&self.config)?;
+        let bucket = settings::bucket(&self.config).map_err(NodeError::Storage)?;
         if self.config.object_store.check_on_start {
             self.patiently("bucket", || probe(&bucket)).await?;
         }
@@ -184,5 +184,5 @@ fn restored_percent(parts: &Parts) -> u8 {
     let Some(catalog) = parts.sql.catalog() else { return 0 };
     let all: usize = catalog.objects.iter().filter_map(|o| o.readable()).map(|(_, regions)| regions.len()).sum();
     let open = parts.engine.regions().len();
-    if all == 0 { 100 } else { ((open * 100 / all).min(100)) as u8 }
+    (open * 100).checked_div(all).map_or(100, |percent| percent.min(100) as u8)
 }
