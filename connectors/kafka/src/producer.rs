@@ -87,7 +87,7 @@ impl IdempotentProducer {
                     // No limit of its own: each queued record leaves within the message timeout.
                     metrics::QUEUE_FULL_WAITS.with_label_values(&[&self.cluster.options().connection]).inc();
                     let c = Arc::clone(client);
-                    let served = tokio::task::spawn_blocking(move || c.producer.poll(Duration::from_millis(10))).await;
+                    let served = tokio::task::spawn_blocking(move || c.serve(Duration::from_millis(10))).await;
                     served.map_err(|_| (i, Code::Interrupted))?;
                 }
                 Err(code) => return Err((i, code)),

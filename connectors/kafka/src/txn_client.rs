@@ -54,17 +54,32 @@ impl TxnClient {
         }
     }
 
+    /// Serves what is there, then sleeps for `pause`.
+    ///
+    /// Not the wrapper's `poll(timeout)`: it waits in whole milliseconds and spins through the rest, so short time-outs in a loop cost a core, which
+    /// starves a broker on the same machine until its answers time out.
+    pub(crate) fn serve(&self, pause: Duration) {
+        loop {
+            let before = self.producer.in_flight_count();
+            self.producer.poll(Duration::ZERO);
+            if self.producer.in_flight_count() >= before {
+                break;
+            }
+        }
+        thread::sleep(pause);
+    }
+
     /// Serves delivery reports until none is missing or the time is up. The wrapper's own flush looks only every 100 ms, which would be the
     /// duration of every small transaction.
     pub(crate) fn flush(&self, limit: Duration) -> Result<(), ClientError> {
         let deadline = Instant::now() + limit;
+        let mut pause = Duration::from_millis(1);
         loop {
             match self.producer.flush(Duration::ZERO) {
-                Err(ClientError::Flush(Code::OperationTimedOut)) if Instant::now() < deadline => {
-                    self.producer.poll(Duration::from_millis(1))
-                }
+                Err(ClientError::Flush(Code::OperationTimedOut)) if Instant::now() < deadline => self.serve(pause),
                 done => return done,
             }
+            pause = (pause * 5 / 4).min(Duration::from_millis(10));
         }
     }
 

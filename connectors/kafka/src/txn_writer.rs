@@ -207,7 +207,7 @@ impl TxnWriter {
                     Err(Code::QueueFull) if begun.elapsed() < patience(client) => {
                         metrics::QUEUE_FULL_WAITS.with_label_values(&[self.connection()]).inc();
                         let c = Arc::clone(client);
-                        self.call("send", move || c.producer.poll(ROOM_WAIT)).await?;
+                        self.call("send", move || c.serve(ROOM_WAIT)).await?;
                     }
                     Err(code) => return Err(refused(code, partition)),
                 }
@@ -264,7 +264,7 @@ fn finish(client: &TxnClient, id: &str, call: u32, begun: Instant) -> CommitOutc
                 );
             }
             Err(ClientError::Transaction(e)) if e.is_retriable() && begun.elapsed() < patience(client) => {
-                client.producer.poll(ROOM_WAIT);
+                client.serve(ROOM_WAIT);
             }
             Err(e) => {
                 let code = code_of(&e).unwrap_or(Code::Unknown);
@@ -296,7 +296,7 @@ fn abort(client: &TxnClient, id: &str, why: LogError, begun: Instant) -> CommitO
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
-                client.producer.poll(ROOM_WAIT);
+                client.serve(ROOM_WAIT);
             }
         });
         let outcome = abort_served(client, id, why, begun);
