@@ -226,7 +226,7 @@ async fn every_type_passes_from_topic_to_table_view_and_topic() {
     assert_eq!(real.rows("select * from days order by day nulls last").await, real.rows(batch).await);
     // a derived record reads back as the row that it was written from
     let records = real.log.committed(&TopicPartition::new("same", 0));
-    let one = records.iter().filter(|r| r.key_text().as_deref() == Some("{\"id\":1}")).next_back().unwrap();
+    let one = records.iter().rfind(|r| r.key_text().as_deref() == Some("{\"id\":1}")).unwrap();
     let written: serde_json::Value = serde_json::from_str(&one.value_text().unwrap()).unwrap();
     assert_eq!(written["de"], "12345678901234567890.12345");
     assert_eq!(written["tz"], "2024-01-31T10:00:00Z");
