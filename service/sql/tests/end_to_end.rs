@@ -192,3 +192,49 @@ async fn a_paused_view_stands_still_and_goes_on() {
     real.run("alter materialized view v resume; wait for v").await;
     assert_eq!(real.rows("select order_id from v").await, ["0"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_type_passes_from_topic_to_table_view_and_topic() {
+    let real = Real::new().await;
+    real.log.create_topic("types", 1);
+    real.run(
+        "create table types (id bigint primary key, b boolean, si smallint, i int, r real, d double, de decimal(30,5), big decimal(60,3), v varchar default 'none',
+           da date, ti time, ts timestamp, tz timestamptz, j jsonb, a bigint[], s struct(x int, y varchar), m map(varchar, double)) with (topic = 'types');
+         create materialized view same with (topic = 'same', partitions = 1) as select * from types;
+         create materialized view some as select id, v || '!' as v, tz + interval '1 day' as later, date_trunc('day', tz) as day, de / 3 as third, s, a[1] as first
+           from types where tz >= '2024-01-31T00:00:00Z' and da = date '2024-01-31' and v like 'x%' and de > 0.5 and not b;
+         create materialized view days as select date_trunc('day', tz) as day, b, count(*) as n, max(da) as last, min(v) as least, avg(d) as mean, sum(de) as total
+           from types group by 1, b",
+    )
+    .await;
+    let value = r#"{"id":1,"b":false,"si":-7,"i":2147483647,"r":1.5,"d":-2.25,"de":"12345678901234567890.12345","big":"1.001","v":"x y","da":"2024-01-31","ti":"10:00:00.123456","ts":"2024-01-31T10:00:00.5","tz":"2024-01-31T12:00:00+02:00","j":{"k":[1,2.50]},"a":[9,null],"s":{"x":1,"y":"z"},"m":{"p":1.5}}"#;
+    real.put("types", 0, "1", Some(value));
+    real.put("types", 0, "2", Some(r#"{"id":2}"#));
+    real.run("insert into types (id, b, tz, da, v, de) values (3, false, '2024-01-31T23:59:59Z', '2024-01-31', 'xx', 0.75); wait for same; wait for some; wait for days")
+        .await;
+    assert_eq!(real.bad.0.lock().unwrap().len(), 0, "{:?}", real.bad.0.lock().unwrap());
+    assert_eq!(real.sorted("select * from types").await, real.sorted("select * from same").await);
+    assert_eq!(real.rows("select v from types where id = 2").await, ["none"]);
+    assert_eq!(
+        real.rows("select id, v, later, third, first from some order by id").await,
+        [
+            "1 | x y! | 2024-02-01T10:00:00Z | 4115226300411522630.041150000 | 9",
+            "3 | xx! | 2024-02-01T23:59:59Z | 0.250000000 | "
+        ]
+    );
+    let batch = "select date_trunc('day', tz) as day, b, count(*), max(da), min(v), avg(d), sum(de) from types group by 1, b order by day nulls last";
+    assert_eq!(real.rows("select * from days order by day nulls last").await, real.rows(batch).await);
+    // a derived record reads back as the row that it was written from
+    let records = real.log.committed(&TopicPartition::new("same", 0));
+    let one = records.iter().rfind(|r| r.key_text().as_deref() == Some("{\"id\":1}")).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&one.value_text().unwrap()).unwrap();
+    assert_eq!(written["de"], "12345678901234567890.12345");
+    assert_eq!(written["tz"], "2024-01-31T10:00:00Z");
+    assert_eq!(written["j"], serde_json::json!({"k": [1, 2.50]}));
+    // a tombstone by SQL
+    let answer = real.rows("delete from types where id = 1").await;
+    assert_eq!(answer.len(), 1);
+    real.run("wait for same; wait for some").await;
+    assert_eq!(real.rows("select id from same order by id").await, ["2", "3"]);
+    assert_eq!(real.rows("select id from some").await, ["3"]);
+}

@@ -87,7 +87,7 @@ impl Real {
     /// As kill -9: tasks end where they stand. The same cluster in a new process.
     pub(crate) async fn crash_and_restart(self) -> Real {
         let (log, bucket) = (self.log.clone(), Arc::clone(&self.bucket));
-        self.engine.stop().await;
+        self.engine.kill().await;
         self.stream.shutdown(Duration::ZERO).await;
         drop(self);
         Self::start(log, bucket).await
@@ -99,6 +99,12 @@ impl Real {
 
     pub(crate) async fn rows(&self, sql: &str) -> Vec<String> {
         answer_rows(&self.sql, sql).await
+    }
+
+    pub(crate) async fn sorted(&self, sql: &str) -> Vec<String> {
+        let mut rows = self.rows(sql).await;
+        rows.sort();
+        rows
     }
 
     /// A JSON record, keyed as a producer would.
