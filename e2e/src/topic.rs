@@ -195,7 +195,7 @@ pub fn read_committed(bootstrap: &str, topic: &str) -> Vec<Record> {
     while !open.is_empty() {
         assert!(start.elapsed() < Duration::from_secs(180), "reading {topic}: partitions {open:?} did not end");
         match c.poll(Duration::from_millis(200)) {
-            None => {}
+            None => settle(&c, topic, &mut open),
             Some(Ok(m)) => {
                 let epoch = m.headers().and_then(|h| {
                     h.iter()
@@ -210,22 +210,17 @@ pub fn read_committed(bootstrap: &str, topic: &str) -> Vec<Record> {
                     epoch,
                 });
             }
-            Some(Err(KafkaError::PartitionEOF(p))) => {
-                // Position, not the last record: markers and aborted records take offsets too.
-                let at = c.position().ok().and_then(|l| l.find_partition(topic, p).map(|e| e.offset()));
-                if let (Some(Offset::Offset(at)), Some(end)) = (at, open.get(&p)) {
-                    if at >= *end {
-                        open.remove(&p);
-                    }
-                } else {
-                    open.remove(&p);
-                }
-            }
+            Some(Err(KafkaError::PartitionEOF(_))) => settle(&c, topic, &mut open),
             Some(Err(e)) => panic!("reading {topic}: {e}"),
-        }
-        if let Ok(list) = c.position() {
-            open.retain(|p, end| !matches!(list.find_partition(topic, *p).map(|e| e.offset()), Some(Offset::Offset(at)) if at >= *end));
         }
     }
     records
+}
+
+/// Partitions whose position reached the captured end are done: position, not the last record, since markers and aborted records take offsets too.
+fn settle(consumer: &BaseConsumer, topic: &str, open: &mut BTreeMap<i32, i64>) {
+    let Ok(list) = consumer.position() else { return };
+    open.retain(
+        |p, end| !matches!(list.find_partition(topic, *p).map(|e| e.offset()), Some(Offset::Offset(at)) if at >= *end),
+    );
 }
