@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{Condvar, Mutex, PoisonError},
 };
 
 use tempfile::TempDir;
@@ -18,6 +19,33 @@ pub struct Broker {
 struct Own {
     dir: TempDir,
     port: u16,
+    _turn: Turn,
+}
+
+static BUSY: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+/// One scenario with a broker of its own at a time: two brokers, two services and two generators on two cores measure only each other.
+#[derive(Debug)]
+struct Turn;
+
+impl Turn {
+    fn take() -> Turn {
+        let (busy, freed) = &BUSY;
+        let mut busy = busy.lock().unwrap_or_else(PoisonError::into_inner);
+        while *busy {
+            busy = freed.wait(busy).unwrap_or_else(PoisonError::into_inner);
+        }
+        *busy = true;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (busy, freed) = &BUSY;
+        *busy.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        freed.notify_one();
+    }
 }
 
 fn script() -> PathBuf {
@@ -43,10 +71,11 @@ impl Broker {
 
     /// Always a new one: for scenarios that stop it.
     pub fn start_own() -> Broker {
+        let turn = Turn::take();
         let dir =
             tempfile::Builder::new().prefix("millstream-kafka-").tempdir().expect("a temporary folder can be made");
         let port = free_port();
-        let broker = Broker { bootstrap: format!("127.0.0.1:{port}"), own: Some(Own { dir, port }) };
+        let broker = Broker { bootstrap: format!("127.0.0.1:{port}"), own: Some(Own { dir, port, _turn: turn }) };
         broker.restart();
         broker
     }
