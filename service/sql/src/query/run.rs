@@ -70,7 +70,10 @@ async fn collect(session: &Session, plan: &LogicalPlan, limits: Limits) -> Resul
     let (mut rows, mut bytes, mut batches) = (0, 0, Vec::new());
     while let Some(batch) = stream.try_next().await? {
         rows += batch.num_rows();
-        bytes += batch.get_array_memory_size();
+        // The rows' own share: batches of one scan are slices of the same buffers, which would count again with each of them.
+        for column in batch.columns() {
+            bytes += column.to_data().get_slice_memory_size()?;
+        }
         if rows > limits.rows || bytes > limits.bytes {
             return Err(SqlError::new(
                 ErrorKind::Exhausted,
