@@ -1,6 +1,6 @@
 //! Benchmarks of the running service, each with its ratio to a limit measured in the same run, CPU-seconds per million records, and peak memory.
 //!
-//! `cargo bench -p millstream-e2e -- ingest count_by_key` runs those two; without names all of them. `MILLSTREAM_E2E_SCALE` shrinks them.
+//! `cargo bench -p millstream-e2e -- ingest count_by_key` runs those two; without names all of them. `MILLSTREAM_E2E_SCALE=1` is full size (0.2 unless set).
 //! Not timed tests: nothing fails when a figure is low. The limits: raw librdkafka batch consume of the same topic, raw Parquet scan and write of the
 //! same rows with the same codec.
 #![expect(clippy::print_stdout, reason = "figures go to the screen")]
