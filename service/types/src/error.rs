@@ -80,14 +80,18 @@ pub trait Classified: Error {
     }
 }
 
-/// `error: cause: cause`, for the one log line at the place that handles the error.
+/// `error: cause: cause`, for the one log line at the place that handles the error. What a library repeats from its cause is told once.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
+        let told = cause.to_string();
+        if !text.contains(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
         next = cause.source();
     }
-    text
+    // A server's answer may stand in it as it came.
+    if text.contains('\n') { text.lines().map(str::trim).collect::<Vec<_>>().join(" ") } else { text }
 }
