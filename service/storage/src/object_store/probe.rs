@@ -26,9 +26,8 @@ pub async fn probe(bucket: &Arc<Bucket>) -> Result<(), StorageError> {
             continue;
         };
         let wait = bucket.retry_policy().wait(attempt);
-        if !matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
-            || start.elapsed() + wait > bucket.retry_policy().total
-        {
+        // All requests but the put were repeated for that long already.
+        if error.kind() != ErrorKind::Unknown || start.elapsed() + wait > bucket.retry_policy().total {
             return Err(error);
         }
         tracing::debug!(path, attempt, error = %chain(&error), "a race on a scratch object has no outcome, running another");
@@ -77,7 +76,13 @@ pub fn remedy(error: &StorageError) -> &'static str {
         "create the bucket, or correct its name in `object_store.url`"
     } else if says(&["169.254.169.254", "169.254.170.2"]) {
         "there are no credentials: set `aws_access_key_id` and `aws_secret_access_key` in `object_store.options` or the environment, or run where a role is given"
-    } else if says(&["InvalidAccessKeyId", "SignatureDoesNotMatch", "401 Unauthorized", "ExpiredToken"]) {
+    } else if says(&[
+        "InvalidAccessKeyId",
+        "XAdminUserNotFound",
+        "SignatureDoesNotMatch",
+        "401 Unauthorized",
+        "ExpiredToken",
+    ]) {
         "the credentials are wrong: correct key and secret in `object_store.options` or the environment"
     } else if says(&["AccessDenied", "403 Forbidden", "Permission denied"]) {
         "the credentials need to read, write, delete and list objects below `object_store.url`"
@@ -87,6 +92,8 @@ pub fn remedy(error: &StorageError) -> &'static str {
         "the endpoint is without TLS: use https://, or set `aws_allow_http: \"true\"` in `object_store.options`"
     } else if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) {
         "does it run at this address (`aws_endpoint` and the like in `object_store.options`), and can it be reached from here?"
+    } else if error.kind() == ErrorKind::NotFound {
+        "something answers there, but it is not this bucket: correct the endpoint in `object_store.options` or the name in `object_store.url`"
     } else {
         "check `object_store.url` and `object_store.options`: credentials, region, endpoint, permissions"
     }

@@ -61,8 +61,8 @@ impl RetryPolicy {
 /// What a caller can do about it.
 pub(super) fn kind_of(e: &Error) -> ErrorKind {
     match e {
-        // "No such object" is an answer; "no such bucket" must never be taken for it: everything would look dropped.
-        Error::NotFound { source, .. } if source.to_string().contains("NoSuchBucket") => ErrorKind::Invalid,
+        // "No such object" is an answer. Whatever else is not there (the bucket, the user) must never be taken for it: everything would look dropped.
+        Error::NotFound { source, .. } if !names_an_object(&source.to_string()) => ErrorKind::Invalid,
         Error::NotFound { .. } => ErrorKind::NotFound,
         Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. } => ErrorKind::Conflict,
         Error::InvalidPath { .. }
@@ -74,6 +74,12 @@ pub(super) fn kind_of(e: &Error) -> ErrorKind {
         Error::Generic { source, .. } if refused(source.as_ref()) => ErrorKind::Invalid,
         _ => ErrorKind::Unavailable,
     }
+}
+
+/// An answer without a code (to HEAD, or of a folder) is believed.
+fn names_an_object(text: &str) -> bool {
+    const OBJECT: [&str; 4] = ["NoSuchKey", "NoSuchVersion", "NoSuchUpload", "BlobNotFound"];
+    !text.contains("<Code>") || OBJECT.iter().any(|code| text.contains(code))
 }
 
 /// Answers that will be the same the next time. The client gives status and code only as text.
@@ -137,7 +143,10 @@ mod tests {
         assert_eq!(kind("HTTP error: error sending request"), ErrorKind::Unavailable);
         let missing = |source: &str| Error::NotFound { path: "x".to_owned(), source: source.to_owned().into() };
         assert_eq!(kind_of(&missing("<Code>NoSuchKey</Code>")), ErrorKind::NotFound);
-        assert_eq!(kind_of(&missing("<Code>NoSuchBucket</Code>")), ErrorKind::Invalid);
+        assert_eq!(kind_of(&missing("404 Not Found: ")), ErrorKind::NotFound);
+        for other in ["<Code>NoSuchBucket</Code>", "<Code>XAdminUserNotFound</Code>"] {
+            assert_eq!(kind_of(&missing(other)), ErrorKind::Invalid);
+        }
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         assert_eq!(kind_of(&Error::Generic { store: "LocalFileSystem", source: denied.into() }), ErrorKind::Invalid);
         let full = io::Error::from(io::ErrorKind::StorageFull);

@@ -282,6 +282,10 @@ async fn open_and_move(context: StoreContext, region: RegionId) -> (LeaderEpoch,
             if let Err(e) = store.put(vec![Action::Edit(edit)]).await {
                 return (epoch, puts, Some(e));
             }
+            // A leader works between its puts, else nobody could ever read on and claim in time.
+            for _ in 0..4 {
+                assert_eq!(ok(context.bucket.get("work/between/puts")).await, None);
+            }
         }
         return (epoch, PUTS, None);
     }
