@@ -3,7 +3,7 @@
 use std::{error::Error as StdError, future::Future, io, time::Duration};
 
 use ::object_store::Error;
-use millstream_types::ErrorKind;
+use millstream_types::{ErrorKind, error::chain};
 use rand::Rng;
 use tokio::time::Instant;
 
@@ -85,7 +85,8 @@ fn names_an_object(text: &str) -> bool {
 /// Answers that will be the same the next time. The client gives status and code only as text.
 fn refused(source: &(dyn StdError + 'static)) -> bool {
     const PASSING: [&str; 3] = ["RequestTimeout", "ExpiredToken", "RequestTimeTooSkewed"];
-    let text = source.to_string();
+    // The library tells some causes only further down.
+    let text = chain(source);
     match status(&text) {
         // Too early, conflict, time-out, too many: all pass. So do some that come with 400.
         Some(408 | 409 | 425 | 429) => false,
