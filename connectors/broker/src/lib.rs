@@ -45,12 +45,13 @@ use std::{
     net::SocketAddr,
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
-    sync::Semaphore,
+    sync::{Semaphore, oneshot},
 };
 
 use self::node::{Node, stopped};
@@ -66,8 +67,8 @@ pub struct Broker {
     addrs: Vec<SocketAddr>,
     /// Its own threads: file I/O does not disturb the one who started it, nor the other way round.
     runtime: Option<Runtime>,
-    /// Held while the broker lives.
-    _lock: File,
+    /// Held until the last thread has ended, so that a new broker never meets the old one in the folder.
+    lock: Option<File>,
 }
 
 impl Broker {
@@ -95,7 +96,7 @@ impl Broker {
             }
         };
         tracing::warn!(address = ?addrs, data = %node.config.data_dir.display(), "embedded broker started: for development and tests, not for production");
-        Ok(Self { node, addrs, runtime: Some(runtime), _lock: lock })
+        Ok(Self { node, addrs, runtime: Some(runtime), lock: Some(lock) })
     }
 
     /// The address of the first listener.
@@ -119,23 +120,42 @@ impl Broker {
         faults::FaultHandle::new(Arc::clone(&self.node))
     }
 
-    /// Ends all connections, writes everything to disk.
+    /// Ends all connections, writes everything to disk. The folder may be used again when this returns.
     pub async fn stop(mut self) -> Result<(), BrokerError> {
         self.node.stopping.send_replace(true);
-        let Some(runtime) = self.runtime.take() else { return Ok(()) };
+        let Some(runtime) = &self.runtime else { return Ok(()) };
         let node = Arc::clone(&self.node);
         let closed = runtime.spawn_blocking(move || node.close()).await;
-        runtime.shutdown_background();
+        // An error means that the thread has ended, too.
+        self.end().await.unwrap_or_default();
         let path = self.node.config.data_dir.clone();
         closed.map_err(std::io::Error::other).and_then(|c| c).map_err(|source| BrokerError::Data { path, source })
     }
+
+    /// Ends the threads. Waiting for them blocks, so a thread does it.
+    fn end(&mut self) -> oneshot::Receiver<()> {
+        self.node.stopping.send_replace(true);
+        let (ended, wait) = oneshot::channel();
+        let (runtime, lock) = (self.runtime.take(), self.lock.take());
+        std::thread::spawn(move || {
+            if let Some(runtime) = runtime {
+                runtime.shutdown_timeout(END);
+            }
+            drop(lock);
+            // Nobody waits after a drop.
+            ended.send(()).unwrap_or_default();
+        });
+        wait
+    }
 }
+
+/// Requests in progress get so long to come to an end.
+const END: Duration = Duration::from_secs(10);
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.node.stopping.send_replace(true);
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+        if self.runtime.is_some() {
+            drop(self.end());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The embedded broker as a process of its own: for tests that kill it, and for clients of other languages.
 //!
-//! `embedded-broker --data DIR [--port N] [--proxied LISTEN:ADVERTISED] [--fsync interval|always|never] [--compaction] [--retention-ms N]
-//! [--fault-socket PATH]` prints `bootstrap=127.0.0.1:PORT pid=PID` when it serves, and ends with SIGTERM or SIGINT.
+//! `embedded-broker --data DIR [--port N] [--proxied LISTEN:ADVERTISED] [--fsync interval|always|never] [--compaction]
+//! [--retention-interval-ms N] [--transaction-max-timeout-ms N] [--max-connections N] [--fault-socket PATH]` prints `bootstrap=127.0.0.1:PORT pid=PID` when it serves, and ends with SIGTERM or SIGINT.
 
 use std::{io::Write, net::SocketAddr, process::ExitCode, time::Duration};
 
@@ -35,7 +35,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<BrokerConfig, String>
                     _ => return Err("--fsync is interval, always or never".to_owned()),
                 }
             }
-            "--retention-ms" => config.retention_interval = Duration::from_millis(number(&value)?.max(1)),
+            "--retention-interval-ms" => config.retention_interval = Duration::from_millis(number(&value)?.max(1)),
+            "--transaction-max-timeout-ms" => config.transaction_max_timeout = Duration::from_millis(number(&value)?),
+            "--max-connections" => config.max_connections = number(&value)? as usize,
             #[cfg(feature = "faults")]
             "--fault-socket" => config.fault_socket = Some(value.into()),
             _ => return Err(format!("unknown option {name}")),

@@ -74,6 +74,16 @@ pub struct Hits {
     pub hits: u64,
 }
 
+/// A partition, transaction or client that is treated specially, and how often that was noticed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// `frozen`, `markers_held`, `hung` or `disconnect`.
+    pub kind: String,
+    /// `topic-partition`, transactional id or client id.
+    pub name: String,
+    pub hits: u64,
+}
+
 #[derive(Debug, Default)]
 struct Rules {
     next_id: u64,
@@ -252,6 +262,18 @@ impl FaultHandle {
 
     pub fn list(&self) -> Vec<Hits> {
         self.faults().rules().faults.values().cloned().collect()
+    }
+
+    /// What is frozen, held, hung or about to be disconnected.
+    pub fn marks(&self) -> Vec<Mark> {
+        let rules = self.faults().rules();
+        let mark = |kind: &str, name: String, hits: u64| Mark { kind: kind.to_owned(), name, hits };
+        let mut found: Vec<Mark> =
+            rules.frozen.iter().map(|((t, p), n)| mark("frozen", format!("{t}-{p}"), *n)).collect();
+        for (kind, of) in [("markers_held", &rules.held), ("hung", &rules.hung), ("disconnect", &rules.disconnect)] {
+            found.extend(of.iter().map(|(name, n)| mark(kind, name.clone(), *n)));
+        }
+        found
     }
 
     /// How often a fault has struck; 0 if it was cleared.

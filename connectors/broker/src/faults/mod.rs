@@ -8,7 +8,7 @@ mod armed;
 mod socket;
 
 #[cfg(feature = "faults")]
-pub use self::armed::{Action, Fault, FaultHandle, Filter, Hits};
+pub use self::armed::{Action, Fault, FaultHandle, Filter, Hits, Mark};
 #[cfg(feature = "faults")]
 pub(crate) use self::{armed::Faults, socket::serve};
 

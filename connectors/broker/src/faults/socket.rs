@@ -112,7 +112,7 @@ async fn run(handle: &FaultHandle, command: Command) -> io::Result<Value> {
         Command::Disconnect(c) => handle.disconnect(&c),
         Command::DiskFull(on) => handle.disk_full(on),
         Command::SetClock(ms) => handle.set_clock(ms),
-        Command::List => return Ok(json!(handle.list())),
+        Command::List => return Ok(json!({ "faults": handle.list(), "marks": handle.marks() })),
         Command::Clear(id) => handle.clear(id),
         Command::ClearAll => handle.clear_all(),
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::state::{Join, Token};
+use super::message::{Join, Token};
 
 /// (name, metadata), the preferred first.
 pub(crate) type Protocols = Vec<(String, Bytes)>;

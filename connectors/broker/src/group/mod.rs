@@ -2,6 +2,7 @@
 //! `offsets.rs`. Groups outlive a restart with members and generation, so that clients go on without a rebalance.
 
 pub(crate) mod member;
+pub(crate) mod message;
 pub(crate) mod offsets;
 pub(crate) mod state;
 #[cfg(test)]
@@ -20,8 +21,9 @@ use tokio::sync::oneshot;
 
 use self::{
     member::Stored,
+    message::{Join, Joined, Reply, Sync, Synced, Token},
     offsets::{Committed, Offsets},
-    state::{Group, Join, Joined, Phase, Reply, Sync, Synced, Token},
+    state::{Group, Phase},
 };
 use crate::{
     clock::Clock,

@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 
-use super::state::{Group, Join, Joined, Phase, Reply, Sync};
+use super::{
+    message::{Join, Joined, Reply, Sync},
+    state::{Group, Phase},
+};
 
 const SESSION: i64 = 10_000;
 

@@ -21,7 +21,7 @@ use super::{Context, code};
 use crate::group::{
     Held,
     member::Member,
-    state::{Join, Joined, Sync},
+    message::{Join, Joined, Sync},
 };
 
 /// Kafka's `group.min.session.timeout.ms` and `group.max.session.timeout.ms`.

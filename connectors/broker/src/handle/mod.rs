@@ -11,6 +11,8 @@ mod list_offsets;
 mod metadata;
 mod offsets;
 mod produce;
+#[cfg(test)]
+mod tests;
 mod topics;
 mod transactions;
 

@@ -38,7 +38,9 @@ pub(super) async fn handle(context: Context<'_>, request: ProduceRequest) -> Res
             .responses
             .push(TopicProduceResponse::default().with_name(topic.name).with_partition_responses(answers));
     }
-    if let Err(e) = node::blocking(move || dirty.iter().try_for_each(|f| f.sync_data())).await {
+    if !dirty.is_empty()
+        && let Err(e) = node::blocking(move || dirty.iter().try_for_each(|f| f.sync_data())).await
+    {
         tracing::error!(error = %e, "appended records cannot be synced");
         for p in response.responses.iter_mut().flat_map(|t| &mut t.partition_responses) {
             p.error_code = ResponseError::KafkaStorageError.code();

@@ -157,8 +157,77 @@ impl Walk<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use rand::{Rng, rngs::StdRng};
+
     use super::*;
+
+    struct Draw<'a> {
+        out: Vec<u8>,
+        version: i16,
+        flexible: bool,
+        random: &'a mut StdRng,
+    }
+
+    impl Draw<'_> {
+        fn fields(&mut self, fields: &[Field]) {
+            for field in fields.iter().filter(|f| (f.since..=f.until).contains(&self.version)) {
+                self.value(&field.kind);
+            }
+            if self.flexible {
+                self.out.push(0);
+            }
+        }
+
+        fn length(&mut self, n: usize, wide: bool) {
+            match (self.flexible, wide) {
+                (true, _) => self.out.push(n as u8 + 1),
+                (false, true) => self.out.extend_from_slice(&(n as i32).to_be_bytes()),
+                (false, false) => self.out.extend_from_slice(&(n as i16).to_be_bytes()),
+            }
+        }
+
+        fn value(&mut self, kind: &Kind) {
+            match kind {
+                Kind::Fixed(n) => {
+                    // Small numbers, -1, and extremes.
+                    let fill = [0, 0, 0, 0xff, 0x7f][self.random.random_range(0..5)];
+                    self.out.extend(std::iter::repeat_n(fill, n - 1));
+                    let last = if fill == 0 { self.random.random_range(0..5) } else { 0xff };
+                    self.out.push(last);
+                }
+                Kind::Text => {
+                    let text = ["t", "u", "c", "", "consumer", "retention.ms", "1"][self.random.random_range(0..7)];
+                    self.length(text.len(), false);
+                    self.out.extend_from_slice(text.as_bytes());
+                }
+                Kind::Data => {
+                    let n = self.random.random_range(0..90);
+                    self.length(n, true);
+                    self.out.extend((0..n).map(|_| self.random.random_range(0..4u8)));
+                }
+                Kind::Each(fields) => {
+                    let n = self.random.random_range(0..3);
+                    self.length(n, true);
+                    (0..n).for_each(|_| self.fields(fields));
+                }
+                Kind::Plain(kind) => {
+                    let n = self.random.random_range(0..3);
+                    self.length(n, true);
+                    (0..n).for_each(|_| self.value(kind));
+                }
+            }
+        }
+    }
+
+    /// A well-formed body with random content.
+    pub(crate) fn random_body(api: ApiKey, version: i16, random: &mut StdRng) -> Vec<u8> {
+        let shape = super::super::shape_table::of(api).unwrap();
+        let mut draw = Draw { out: Vec::new(), version, flexible: version >= shape.flexible_from, random };
+        draw.fields(shape.fields);
+        assert_eq!(check(api, version, &draw.out), Ok(()));
+        draw.out
+    }
 
     #[test]
     fn an_array_that_promises_too_much_is_refused() {
