@@ -47,7 +47,7 @@ impl Process {
         self.bootstrap.rsplit(':').next().unwrap().parse().unwrap()
     }
 
-    fn kill(mut self) {
+    fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

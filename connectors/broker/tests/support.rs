@@ -61,6 +61,7 @@ impl Running {
                 Ok(broker) => break broker,
                 Err(e) => assert!(Instant::now() < deadline, "{e}"),
             }
+            std::thread::sleep(Duration::from_millis(5));
         });
     }
 
