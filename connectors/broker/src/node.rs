@@ -52,6 +52,7 @@ impl Node {
         let faults = Faults;
         let parts = (Arc::clone(&topics), Arc::clone(&groups), faults.clone(), clock.clone());
         let transactions = Transactions::open(dir, sync, config.transaction_max_timeout, parts, full)?;
+        transactions.abort_strays()?;
         let stopping = watch::Sender::new(false);
         Ok(Self { cluster_id, clock, topics, groups, transactions: Arc::new(transactions), faults, stopping, config })
     }
