@@ -247,7 +247,10 @@ pub(crate) fn grouped(at: Where) -> JobPlan {
         call(Min, Some(2), "lo", "BIGINT"),
         call(Max, Some(2), "hi", "BIGINT"),
     ];
-    let p = with_agg(plan(&t, 2), &t.columns, vec![1], calls, false, at);
+    let mut p = plan(&t, 2);
+    p.input.with_region = true;
+    let row = p.input.row();
+    let p = with_agg(p, &row, vec![1], calls, false, at);
     with_topic(p, TOPIC, 3, Envelope::Upsert)
 }
 
@@ -421,6 +424,23 @@ async fn a_global_row_is_there_before_any_input() {
     write(&world, 0, 1..4);
     world.settle().await;
     assert_eq!(literal::print_sorted(&world.view()), "3 6");
+}
+
+#[tokio::test]
+async fn a_min_keeps_a_value_that_another_partition_still_has_for_the_same_key() {
+    let world = World::new(grouped(Where::View), small(), 0).await;
+    let put = |region: usize, text: &str| {
+        world.inputs[region].put(&chunk(&world.plan.input.schema.arrow(), text));
+    };
+    put(0, "+ 1 a 5 | + 2 a 9");
+    // the topic was given more partitions, and the key moved: the old partition still has it
+    put(1, "+ 1 a 5");
+    world.create().await;
+    world.settle().await;
+    assert_eq!(literal::print_sorted(&world.view()), "a 3 3 19 5 9");
+    put(0, "- 1 a 5");
+    world.settle().await;
+    assert_eq!(literal::print_sorted(&world.view()), "a 2 2 14 5 9");
 }
 
 #[tokio::test]

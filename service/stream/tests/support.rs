@@ -69,6 +69,7 @@ pub(crate) fn plan(input: &TableSchema, regions: u32) -> JobPlan {
             regions: (0..regions).map(|n| RegionId::new(INPUT, n)).collect(),
             schema: Arc::new(input.clone()),
             columns: (0..input.columns.len()).collect(),
+            with_region: false,
         },
         nodes: Vec::new(),
         output: OutputPlan { view: None, topic: None },
@@ -121,7 +122,8 @@ pub(crate) enum Where {
     Own,
 }
 
-/// Adds an aggregation and the view over it.
+/// Adds an aggregation and the view over it. The stream key is the column `id`, or the input's key (all columns if there is none), and the
+/// region if the plan has it.
 pub(crate) fn with_agg(
     mut plan: JobPlan,
     input: &[Column],
@@ -138,9 +140,18 @@ pub(crate) fn with_agg(
         plan.state.push(s.clone());
         s
     };
+    let id = input.iter().position(|c| c.name == "id");
+    let mut stream_key = id.map_or_else(|| plan.input.schema.primary_key.clone(), |i| vec![i]);
+    if stream_key.is_empty() {
+        stream_key = (0..input.len()).collect();
+    }
+    stream_key.extend(plan.input.with_region.then(|| plan.input.columns.len()));
     let minmax = calls
         .iter()
-        .map(|c| needs_value_set(c.func, append).then(|| state_spec(&mut plan, minmax_schema(input, &group))))
+        .map(|c| {
+            let schema = minmax_schema(input, &group, &stream_key);
+            needs_value_set(c.func, append).then(|| state_spec(&mut plan, schema))
+        })
         .collect();
     let key: Vec<usize> = (0..layout.group).collect();
     let state = match at {
@@ -154,6 +165,7 @@ pub(crate) fn with_agg(
         input: input.to_vec(),
         group,
         calls,
+        stream_key,
         append_only: append,
         state,
         minmax,

@@ -10,7 +10,7 @@ use millstream_types::{Column, SqlType};
 
 use super::{
     draft::{DraftAgg, DraftNode, Output},
-    walk::{Flow, output},
+    walk::{Flow, output, place_of},
 };
 use crate::SqlError;
 
@@ -54,9 +54,12 @@ pub(super) fn aggregate(
         let field = schema.field(group_exprs.len() + i);
         calls.push(call(&mut layout, expr, field.name(), field.data_type())?);
     }
-    let outputs: Vec<Output> = layout.outputs.into_iter().map(|(_, o)| o).collect();
-    let columns: Vec<Column> = outputs.iter().map(|o| o.column.clone()).collect();
+    let mut outputs: Vec<Output> = layout.outputs.into_iter().map(|(_, o)| o).collect();
     let append_only = flow.key.is_none();
+    let value_sets: Vec<bool> = calls.iter().map(|c| needs_value_set(c.func, append_only)).collect();
+    let key = flow.key.iter().flatten().chain(&flow.region).filter(|_| value_sets.contains(&true));
+    let stream_key = key.map(|k| place_of(&mut outputs, &flow.columns, *k)).collect();
+    let columns: Vec<Column> = outputs.iter().map(|o| o.column.clone()).collect();
     let result = agg_layout(&columns, &group, &calls, append_only);
     flow.nodes.push(DraftNode::Project(outputs));
     flow.columns.clone_from(&result.columns);
@@ -65,10 +68,11 @@ pub(super) fn aggregate(
     flow.places = (0..group_exprs.len() + calls.len()).map(|i| i + offset).collect();
     flow.key = Some((0..result.group).collect());
     flow.carried = if in_view { (0..result.columns.len()).collect() } else { Vec::new() };
-    let value_sets = calls.iter().map(|c| needs_value_set(c.func, append_only)).collect();
+    flow.region = None;
     flow.nodes.push(DraftNode::Agg(DraftAgg {
         input: columns,
         group,
+        stream_key,
         calls,
         append_only,
         layout: result,
@@ -77,6 +81,13 @@ pub(super) fn aggregate(
         emit_before: false,
     }));
     Ok(flow)
+}
+
+/// Whether some call keeps the rows of its group when they can leave.
+pub(super) fn keeps_rows(calls: &[Expr]) -> bool {
+    calls
+        .iter()
+        .any(|e| matches!(e.clone().unalias(), Expr::AggregateFunction(f) if matches!(f.func.name(), "min" | "max")))
 }
 
 /// Columns that the aggregation reads; equal expressions are computed once.

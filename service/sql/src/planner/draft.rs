@@ -37,6 +37,8 @@ pub(crate) struct DraftInput {
     pub(crate) regions: Vec<RegionId>,
     /// Places in `schema` that are read.
     pub(crate) columns: Vec<usize>,
+    /// Whether the number of the row's region follows.
+    pub(crate) with_region: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -58,6 +60,8 @@ pub(crate) struct Output {
 pub(crate) struct DraftAgg {
     pub(crate) input: Vec<Column>,
     pub(crate) group: Vec<usize>,
+    /// Tells the rows of a group apart, for value sets.
+    pub(crate) stream_key: Vec<usize>,
     pub(crate) calls: Vec<AggCall>,
     pub(crate) append_only: bool,
     pub(crate) layout: AggLayout,
@@ -155,9 +159,11 @@ fn prune(nodes: &mut [DraftNode], input: &mut DraftInput) {
     let key = input.schema.primary_key.clone();
     let kept: Vec<usize> =
         (0..input.columns.len()).filter(|i| used.contains_key(i) || key.contains(&input.columns[*i])).collect();
+    // The region's number, where there is one, stays behind them.
     // a row must have some column, or its number would be lost
     let kept = if kept.is_empty() { vec![0] } else { kept };
-    let places: HashMap<usize, usize> = kept.iter().enumerate().map(|(new, old)| (*old, new)).collect();
+    let mut places: HashMap<usize, usize> = kept.iter().enumerate().map(|(new, old)| (*old, new)).collect();
+    places.insert(input.columns.len(), kept.len());
     let place = |old: usize| places.get(&old).copied().unwrap_or(old);
     for node in &mut nodes[..=first] {
         match node {

@@ -81,6 +81,7 @@ pub(crate) fn job_plan(
             regions: draft.input.regions.clone(),
             schema: Arc::clone(&draft.input.schema),
             columns: draft.input.columns.clone(),
+            with_region: draft.input.with_region,
         },
         nodes,
         output: OutputPlan { view, topic: topic(object, encoders) },
@@ -137,12 +138,13 @@ fn aggregation(
     let minmax = agg
         .value_sets
         .iter()
-        .map(|needed| needed.then(|| own(minmax_schema(&agg.input, &agg.group), "values")))
+        .map(|needed| needed.then(|| own(minmax_schema(&agg.input, &agg.group, &agg.stream_key), "values")))
         .collect();
     HashAggNode {
         input: agg.input.clone(),
         group: agg.group.clone(),
         calls: agg.calls.clone(),
+        stream_key: agg.stream_key.clone(),
         append_only: agg.append_only,
         state,
         minmax,
@@ -168,6 +170,6 @@ fn region(object: &Derived, table: TableId, schema: TableSchema, what: &str) -> 
 fn plan_hash(object: &Derived, draft: &Draft) -> Result<u64, SqlError> {
     let schema = serde_json::to_string(&object.schema).map_err(|e| SqlError::internal("schema to json", e))?;
     let layout = draft.aggregation().map(|a| format!("{:?} {:?}", a.layout.columns, a.calls)).unwrap_or_default();
-    let text = format!("1\n{}\n{}\n{schema}\n{layout}", object.sql, object.input);
+    let text = format!("2\n{}\n{}\n{schema}\n{layout}", object.sql, object.input);
     Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)))
 }

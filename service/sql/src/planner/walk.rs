@@ -9,6 +9,7 @@ use datafusion::{
     logical_expr::{Distinct, Expr, Filter, LogicalPlan, Projection, TableScan},
     scalar::ScalarValue,
 };
+use millstream_stream::plan::region_column;
 use millstream_types::{Column, SqlType};
 
 use super::{
@@ -28,22 +29,29 @@ pub(super) struct Flow {
     pub(super) places: Vec<usize>,
     /// Places of the stream key; `None` = append-only.
     pub(super) key: Option<Vec<usize>>,
+    /// Place of the number of the row's region, where an aggregation above needs it.
+    pub(super) region: Option<usize>,
     /// After an aggregation whose state is the view: the place of each of its columns, which every projection has to hand on.
     pub(super) carried: Vec<usize>,
 }
 
 pub(super) fn walk(state: &SessionState, plan: &LogicalPlan, in_view: bool) -> Result<Flow, SqlError> {
+    step(state, plan, in_view, false)
+}
+
+/// `region` = an aggregation above keeps rows apart by their region too.
+fn step(state: &SessionState, plan: &LogicalPlan, in_view: bool, region: bool) -> Result<Flow, SqlError> {
     match plan {
-        LogicalPlan::TableScan(t) => scan(t),
-        LogicalPlan::SubqueryAlias(s) => walk(state, &s.input, in_view),
-        LogicalPlan::Filter(f) => filter(state, f, walk(state, &f.input, in_view)?),
-        LogicalPlan::Projection(p) => project(state, p, walk(state, &p.input, in_view)?),
+        LogicalPlan::TableScan(t) => scan(t, region),
+        LogicalPlan::SubqueryAlias(s) => step(state, &s.input, in_view, region),
+        LogicalPlan::Filter(f) => filter(state, f, step(state, &f.input, in_view, region)?),
+        LogicalPlan::Projection(p) => project(state, p, step(state, &p.input, in_view, region)?),
         LogicalPlan::Aggregate(a) => {
-            let flow = walk(state, &a.input, in_view)?;
+            let flow = step(state, &a.input, in_view, aggregate::keeps_rows(&a.aggr_expr))?;
             aggregate::aggregate(state, flow, a.input.schema(), &a.group_expr, &a.aggr_expr, &a.schema, in_view)
         }
         LogicalPlan::Distinct(Distinct::All(input)) => {
-            let flow = walk(state, input, in_view)?;
+            let flow = step(state, input, in_view, false)?;
             let group: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
             aggregate::aggregate(state, flow, input.schema(), &group, &[], input.schema(), in_view)
         }
@@ -57,7 +65,7 @@ pub(super) fn walk(state: &SessionState, plan: &LogicalPlan, in_view: bool) -> R
     }
 }
 
-fn scan(t: &TableScan) -> Result<Flow, SqlError> {
+fn scan(t: &TableScan, region: bool) -> Result<Flow, SqlError> {
     let provider = source_as_provider(&t.source)?;
     let Some(table) = provider.downcast_ref::<RegionTable>() else {
         return Err(SqlError::unsupported(
@@ -70,8 +78,11 @@ fn scan(t: &TableScan) -> Result<Flow, SqlError> {
     let mut places = schema.visible();
     let visible = places.len();
     places.extend(schema.primary_key.iter().copied().filter(|k| schema.columns[*k].hidden));
-    let columns = places.iter().map(|p| schema.columns[*p].clone()).collect();
+    let mut columns: Vec<Column> = places.iter().map(|p| schema.columns[*p].clone()).collect();
     let key: Vec<usize> = schema.primary_key.iter().filter_map(|k| places.iter().position(|p| p == k)).collect();
+    let with_region = region && !key.is_empty();
+    let region = with_region.then_some(columns.len());
+    columns.extend(with_region.then(region_column));
     Ok(Flow {
         input: DraftInput {
             table: table.id(),
@@ -79,11 +90,13 @@ fn scan(t: &TableScan) -> Result<Flow, SqlError> {
             schema: Arc::clone(schema),
             regions: table.regions().to_vec(),
             columns: places,
+            with_region,
         },
         nodes: Vec::new(),
         columns,
         places: (0..visible).collect(),
         key: (!key.is_empty()).then_some(key),
+        region,
         carried: Vec::new(),
     })
 }
@@ -146,17 +159,19 @@ fn project(state: &SessionState, p: &Projection, mut flow: Flow) -> Result<Flow,
         wanted.iter().map(|i| place_of(outputs, &flow.columns, *i)).collect()
     };
     let key = flow.key.as_ref().map(|key| hand_on(&mut outputs, key));
+    let region = flow.region.map(|r| place_of(&mut outputs, &flow.columns, r));
     let carried = hand_on(&mut outputs, &flow.carried);
     flow.columns = outputs.iter().map(|o| o.column.clone()).collect();
     flow.places = (0..visible).collect();
     flow.key = key;
+    flow.region = region;
     flow.carried = carried;
     flow.nodes.push(DraftNode::Project(outputs));
     Ok(flow)
 }
 
 /// Where the row's column `index` is in `outputs`; it is added as a hidden one if no output passes it on.
-fn place_of(outputs: &mut Vec<Output>, row: &[Column], index: usize) -> usize {
+pub(super) fn place_of(outputs: &mut Vec<Output>, row: &[Column], index: usize) -> usize {
     if let Some(found) = outputs.iter().position(|o| expr::as_column(&o.expr) == Some(index)) {
         return found;
     }

@@ -170,7 +170,7 @@ pub(crate) fn build(
 ) -> Result<Pipeline, StreamError> {
     let eval = Evaluator::new(plan.options.on_eval_error, metrics.clone());
     let mut operators = Vec::new();
-    let mut schema = motion_schema(plan.input.columns.iter().map(|c| &plan.input.schema.columns[*c]));
+    let mut schema = motion_schema(&plan.input.row());
     let mut has_agg = false;
     for node in &plan.nodes {
         operators.push(match node {

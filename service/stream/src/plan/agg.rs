@@ -46,17 +46,19 @@ pub fn needs_value_set(func: AggFunc, append_only: bool) -> bool {
     !append_only && matches!(func, AggFunc::Min | AggFunc::Max)
 }
 
-/// The value set of one retractable min or max: group columns and the encoded value -> how many rows have it.
-pub fn minmax_schema(input: &[Column], group: &[usize]) -> TableSchema {
+/// The value set of one retractable min or max: one row per input row whose argument is not null. All columns are the key: group, the encoded value
+/// (`__value`; of a max its complement, so that the extreme is the first), stream key.
+pub fn minmax_schema(input: &[Column], group: &[usize], stream_key: &[usize]) -> TableSchema {
     let mut columns = group_columns(input, group);
-    let key = columns.len();
     columns.push(Column::new(0, "__value", SqlType::Bytea).not_null());
-    columns.push(Column::new(0, "__count", SqlType::BigInt));
+    columns.extend(stream_key.iter().map(|k| input[*k].clone()));
+    let places = 0..columns.len();
     for (i, c) in columns.iter_mut().enumerate() {
         c.id = i as u32 + 1;
+        c.name = if i < group.len().max(1) || c.name == "__value" { c.name.clone() } else { format!("__key_{i}") };
         c.hidden = false;
     }
-    TableSchema { id: 1, columns, primary_key: (0..=key).collect() }
+    TableSchema { id: 1, columns, primary_key: places.collect() }
 }
 
 /// How a sum is kept exactly: integers and decimals as 128-bit integers of the argument's scale.

@@ -53,6 +53,24 @@ pub struct InputPlan {
     pub schema: Arc<TableSchema>,
     /// Places in `schema` that are read; the first node sees them in this order.
     pub columns: Vec<usize>,
+    /// Whether the number of the row's region follows them ([`region_column`]): with it a key is unique also if two partitions hold it.
+    pub with_region: bool,
+}
+
+impl InputPlan {
+    /// What the first node sees.
+    pub fn row(&self) -> Vec<Column> {
+        let mut row: Vec<Column> = self.columns.iter().map(|c| self.schema.columns[*c].clone()).collect();
+        row.extend(self.with_region.then(region_column));
+        row
+    }
+}
+
+/// The number of a row's region within its table.
+pub fn region_column() -> Column {
+    let mut c = Column::new(0, "__region", SqlType::Int).not_null();
+    c.hidden = true;
+    c
 }
 
 #[derive(Debug, Clone)]
@@ -77,7 +95,9 @@ pub struct HashAggNode {
     /// Whether the node's input never retracts.
     pub append_only: bool,
     pub state: AggState,
-    /// Per call the multiset region of a retractable min or max ([`minmax_schema`]); empty if no call needs one.
+    /// Places in `input` that tell rows of a group apart; only used by `minmax`.
+    pub stream_key: Vec<usize>,
+    /// Per call the value set of a retractable min or max ([`minmax_schema`]); empty if no call needs one.
     pub minmax: Vec<Option<RegionSpec>>,
     /// Whether updates leave as pairs (needed before a filter), not as the new row alone.
     pub emit_before: bool,

@@ -4,6 +4,10 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use arrow::{
+    array::{Int32Array, RecordBatch},
+    datatypes::SchemaRef,
+};
 use futures::StreamExt;
 use millstream_storage::{Region, ScanItem, ScanRequest, ScanStream, WalBinding};
 use millstream_types::{Chunk, EpochCuts, Pos, Seq, runtime::Clock};
@@ -14,7 +18,9 @@ use super::{
     machine::{Machine, Policy, Thresholds, Work},
     progress::{Meter, RegionProgress, status},
 };
-use crate::{BackfillStatus, StreamConfig, StreamError, metrics::JobMetrics, plan::InputPlan};
+use crate::{
+    BackfillStatus, StreamConfig, StreamError, executor::project::motion_schema, metrics::JobMetrics, plan::InputPlan,
+};
 
 /// How many regions of an input scan at once.
 const SCAN_PARALLELISM: usize = 4;
@@ -54,6 +60,8 @@ impl RegionInput {
 #[derive(Debug)]
 pub(crate) struct BackfillExecutor {
     plan: InputPlan,
+    /// Schema of a row with its region's number.
+    with_region: Option<SchemaRef>,
     config: StreamConfig,
     clock: Arc<dyn Clock>,
     metrics: JobMetrics,
@@ -117,7 +125,8 @@ impl BackfillExecutor {
                 }
             })
             .collect();
-        Self { plan, config, clock, metrics, regions, limiter, turn: 0 }
+        let with_region = plan.with_region.then(|| motion_schema(&plan.row()));
+        Self { plan, with_region, config, clock, metrics, regions, limiter, turn: 0 }
     }
 
     pub(crate) fn set_rate(&mut self, rate: Option<u64>) {
@@ -159,6 +168,15 @@ impl BackfillExecutor {
         ScanRequest { from, to, after, until, columns: Some(self.plan.columns.clone()), max_rows }
     }
 
+    /// Adds the region's number, if it is wanted.
+    fn row(&self, i: usize, chunk: Chunk) -> Result<Chunk, StreamError> {
+        let Some(schema) = &self.with_region else { return Ok(chunk) };
+        let number = self.regions[i].region.id().number as i32;
+        let mut columns = chunk.rows.columns().to_vec();
+        columns.push(Arc::new(Int32Array::from_value(number, chunk.len())));
+        Ok(Chunk::new(RecordBatch::try_new(Arc::clone(schema), columns)?, chunk.ops))
+    }
+
     /// Forwards the change of covered keys up to the cut, or leaves it for later.
     async fn advance(&mut self, i: usize, cut: Seq, down: &mut impl Downstream) -> Result<(), StreamError> {
         let thresholds =
@@ -181,7 +199,7 @@ impl BackfillExecutor {
             while let Some(item) = stream.next().await {
                 if let ScanItem::Rows { chunk, .. } = item? {
                     self.metrics.live_forwarded.inc_by(chunk.len() as u64);
-                    down.chunk(chunk).await?;
+                    down.chunk(self.row(i, chunk)?).await?;
                 }
             }
             self.regions[i].machine.advanced(to);
@@ -276,7 +294,7 @@ impl BackfillExecutor {
                 quantum.bytes += chunk.rows.columns().iter().map(slice_bytes).sum::<usize>();
                 self.metrics.backfill_rows.inc_by(rows as u64);
                 self.metrics.backfill_scanned.inc_by(scanned);
-                down.chunk(chunk).await?;
+                down.chunk(self.row(at, chunk)?).await?;
                 self.limiter.take(rows);
                 self.regions[at].machine.rows(last, rows as u64, scanned)?;
             }

@@ -1,12 +1,15 @@
 //! Hash aggregation: count, sum, avg, min and max per group, over inputs that may retract.
 //!
-//! [`groups`] numbers the keys of a chunk, [`slots`] holds the accumulators as arrays, [`value_set`] the values of a retractable min or max. A group that
-//! is not cached is read from where the output is stored anyway ([`AggState`]): one sorted look-up per chunk. At the barrier all groups that changed leave
-//! as one batch. A group is forgotten only when its last write is applied to the region, so what is read back is never older than what was known.
+//! [`groups`] numbers the keys of a chunk, [`slots`] holds the accumulators as arrays, [`value_set`] the values of a retractable min or max ([`ends`]: those
+//! cached, [`entries`]: those on their way to the region). A group that is not cached is read from where the output is stored anyway ([`AggState`]): one
+//! sorted look-up per chunk. At the barrier all groups that changed leave as one batch. A group is forgotten only when its last write is applied to the
+//! region, so what is read back is never older than what was known.
 //!
 //! Invariants: a group with no row left is deleted, except the global one, which is always there; a negative count is `Inconsistent`.
 
 mod columns;
+mod ends;
+mod entries;
 mod groups;
 mod scalar;
 mod slot_plan;
@@ -21,14 +24,14 @@ use arrow::{
     datatypes::{DataType, SchemaRef},
     row::{RowConverter, SortField},
 };
-use millstream_storage::Region;
+use millstream_storage::{KeyMatch, Region};
 use millstream_types::{Chunk, Epoch, Key, KeyCodec, Op, Pos};
 
 use self::{
     groups::GroupTable,
     slot_plan::SlotPlan,
     slots::{Rows, Scratch, Slots},
-    value_set::ValueSets,
+    value_set::ValueSet,
 };
 use super::{pipeline::StateWrite, project::motion_schema};
 use crate::{
@@ -60,7 +63,7 @@ pub(crate) struct HashAgg {
     codec: KeyCodec,
     regions: AggRegions,
     /// One per extreme of the plan that needs one, in its order.
-    sets: Vec<(usize, ValueSets)>,
+    sets: Vec<(usize, ValueSet)>,
     table: GroupTable,
     slots: Slots,
     /// Whether the group's row is downstream (as of the last barrier).
@@ -95,7 +98,11 @@ impl HashAgg {
         for (i, e) in plan.extremes.iter().enumerate().filter(|(_, e)| e.from_set) {
             let region = regions.sets.get(e.call).cloned().flatten();
             let region = region.ok_or_else(|| invalid(format!("call {} has no value set region", e.call)))?;
-            sets.push((i, ValueSets::new(region, plan.extreme_type(i).clone(), e.max)?));
+            if node.stream_key.is_empty() {
+                return Err(invalid("a value set needs a stream key".to_owned()));
+            }
+            let key = node.stream_key.iter().map(|k| input[*k].clone());
+            sets.push((i, ValueSet::new(region, layout.group, plan.extreme_type(i).clone(), key, e.max)?));
         }
         let slots = Slots::new(&plan);
         Ok(Self {
@@ -141,11 +148,6 @@ impl HashAgg {
         signs.clear();
         signs.extend(chunk.ops.iter().map(|op| if op.is_insert() { 1 } else { -1 }));
         let rows = Rows { groups: &groups, signs: &signs, batch: &chunk.rows };
-        for (i, set) in &mut self.sets {
-            let arg = self.plan.extremes[*i].arg;
-            let exists = &self.exists;
-            set.load(&self.table, rows, arg, |g| !exists[g as usize]).await?;
-        }
         for g in &groups {
             if !self.dirty[*g as usize] {
                 self.dirty[*g as usize] = true;
@@ -158,8 +160,11 @@ impl HashAgg {
         for k in self.slots.update(&self.plan, rows, &mut self.scratch)? {
             self.out_of_range(self.slots.sum_name(&self.plan, k).to_owned())?;
         }
-        for (i, set) in &mut self.sets {
-            set.update(rows, self.plan.extremes[*i].arg)?;
+        if !self.sets.is_empty() {
+            let key: Vec<ArrayRef> = self.node.stream_key.iter().map(|k| Arc::clone(chunk.rows.column(*k))).collect();
+            for (i, set) in &mut self.sets {
+                set.update(rows, self.plan.extremes[*i].arg, &key)?;
+            }
         }
         (self.chunk_groups, self.signs) = (groups, signs);
         Ok(())
@@ -198,6 +203,7 @@ impl HashAgg {
 
     fn add_group(&mut self) {
         self.slots.push_default();
+        self.sets.iter_mut().for_each(|(_, s)| s.push_group());
         self.exists.push(false);
         self.written.push(0);
         self.used.push(self.epoch);
@@ -226,11 +232,14 @@ impl HashAgg {
             AggState::InView { columns } => columns.clone(),
             AggState::Own { .. } => (0..self.schema.fields().len()).collect(),
         };
-        let found = self.regions.state.lookup(keys, applied, Some(columns)).await?;
+        let found = self.regions.state.lookup(keys, KeyMatch::Whole, applied, Some(columns)).await?;
         for (row, which) in found.which.iter().enumerate() {
             let g = groups[*which as usize];
             self.slots.load(&self.plan, g, &found.rows, row);
             self.exists[g as usize] = true;
+        }
+        for (i, set) in &mut self.sets {
+            set.load(found.rows.column(self.plan.extreme_column(*i)), &groups, &found.which)?;
         }
         Ok(())
     }
@@ -246,7 +255,7 @@ impl HashAgg {
         if self.is_global() && self.table.len() == 0 {
             self.add_global().await?;
         }
-        self.settle_sets(state)?;
+        self.settle_sets(epoch, applied, state).await?;
         let dirty = std::mem::take(&mut self.dirty_groups);
         for name in self.slots.settle(&self.plan, &dirty) {
             self.out_of_range(name)?;
@@ -264,7 +273,8 @@ impl HashAgg {
             state.push(StateWrite { region: region.id, chunk: stored(chunk, &region.schema.arrow())? });
         }
         self.evict(applied);
-        self.metrics.cache_bytes.set(self.size_bytes() as i64);
+        let pending: usize = self.sets.iter().map(|(_, s)| s.pending_bytes()).sum();
+        self.metrics.cache_bytes.set((self.size_bytes() + pending) as i64);
         Ok(out)
     }
 
@@ -284,9 +294,17 @@ impl HashAgg {
         Ok(())
     }
 
-    fn settle_sets(&mut self, state: &mut Vec<StateWrite>) -> Result<(), StreamError> {
+    async fn settle_sets(
+        &mut self,
+        epoch: Epoch,
+        applied: Epoch,
+        state: &mut Vec<StateWrite>,
+    ) -> Result<(), StreamError> {
         for (i, set) in &mut self.sets {
-            let changed = set.barrier(&self.table, &self.codec)?;
+            let (slots, rows) = (&self.slots, self.plan.rows);
+            let is_empty = |g| rows.is_some_and(|r| slots.counter(r, g) == 0);
+            let changed = set.barrier(epoch, applied, &self.table, &self.codec, is_empty).await?;
+            self.metrics.cache_reads.inc_by(changed.reads);
             if let Some(values) = &changed.values {
                 self.slots.set_extremes(*i, &changed.groups, values);
             }
@@ -388,7 +406,7 @@ impl HashAgg {
         let per_group = Slots::group_bytes(&self.plan) + 2 * 8 + 2;
         self.table.size_bytes()
             + self.slots.len() * per_group
-            + self.sets.iter().map(|(_, s)| s.size_bytes()).sum::<usize>()
+            + self.sets.iter().map(|(_, s)| s.cache_bytes()).sum::<usize>()
     }
 
     /// Forgets the groups that were used longest ago until the cache is three quarters full; only groups whose last write is in the region.

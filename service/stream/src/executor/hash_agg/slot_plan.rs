@@ -158,6 +158,11 @@ impl SlotPlan {
         Ok(plan)
     }
 
+    /// Output column of an extreme.
+    pub(crate) fn extreme_column(&self, i: usize) -> usize {
+        self.extremes[i].column
+    }
+
     pub(crate) fn extreme_type(&self, i: usize) -> &DataType {
         &self.types[self.extremes[i].column - self.group]
     }

@@ -1,174 +1,256 @@
-//! The values of a retractable min or max: per group an ordered multiset, stored as (group, value) -> count, cached whole for groups in use.
+//! The values of a retractable min or max: stored as rows (group, value, stream key), of which only the first few values per group are cached.
 //!
-//! Values are compared and stored in their order-preserving encoding. A group is read by one prefix look-up when its first value changes. Memory is
-//! that of all values of cached groups: an epoch over a group with many distinct values holds them all.
+//! Rows come and go without being read. A group is read when all its cached values have left: from the region, under the rows of epochs that it does not
+//! have yet. Values are compared and stored in their order-preserving encoding, those of a max as complement, so that the extreme is always the first.
+//! The idea (state table ordered by value and stream key, cache of the first ones) is that of RisingWave's materialized input state.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::{
-    array::{Array, ArrayRef, BinaryArray, Int64Array, RecordBatch, cast::AsArray},
-    datatypes::{DataType, Int64Type},
+    array::{Array, ArrayRef, BinaryArray, RecordBatch, cast::AsArray},
+    datatypes::DataType,
 };
-use millstream_storage::Region;
-use millstream_types::{Chunk, Key, KeyCodec, Op};
-use rustc_hash::FxHashMap;
+use futures::{StreamExt, TryStreamExt};
+use millstream_storage::{Region, ScanItem, ScanRequest};
+use millstream_types::{Chunk, Epoch, Key, KeyCodec, Op, Pos};
 
-use super::{groups::GroupTable, slots::Rows};
+use super::{
+    ends::{Ends, NotThere},
+    entries::{Entries, OutOfTurn, Pending},
+    groups::GroupTable,
+    slots::Rows,
+};
 use crate::StreamError;
 
-/// Rough cost of a tree entry beside its bytes.
-const ENTRY_BYTES: usize = 64;
+/// Groups read at once.
+const READS: usize = 8;
 
-#[derive(Debug, Default)]
-struct Count {
-    n: i64,
-    dirty: bool,
-}
-
-#[derive(Debug, Default)]
-struct ValueSet {
-    values: BTreeMap<Box<[u8]>, Count>,
-    dirty: Vec<Box<[u8]>>,
-}
+/// Rows of one read.
+const READ_ROWS: usize = 256;
 
 #[derive(Debug)]
-pub(crate) struct ValueSets {
+pub(crate) struct ValueSet {
     region: Arc<dyn Region>,
-    codec: KeyCodec,
+    /// Group columns of the region; the value follows, then the stream key.
+    groups: usize,
+    value: KeyCodec,
+    key: KeyCodec,
     max: bool,
-    sets: FxHashMap<u32, ValueSet>,
-    touched: Vec<u32>,
-    bytes: usize,
+    /// Per group.
+    ends: Vec<Ends>,
+    ends_bytes: usize,
+    epoch: Entries,
+    pending: Vec<Pending>,
 }
 
-impl ValueSets {
-    pub(crate) fn new(region: Arc<dyn Region>, value: DataType, max: bool) -> Result<Self, StreamError> {
-        let codec = KeyCodec::new([value])?;
-        Ok(Self { region, codec, max, sets: FxHashMap::default(), touched: Vec::new(), bytes: 0 })
+impl ValueSet {
+    /// `key` are the types of the stream key.
+    pub(crate) fn new(
+        region: Arc<dyn Region>,
+        groups: usize,
+        value: DataType,
+        key: impl IntoIterator<Item = DataType>,
+        max: bool,
+    ) -> Result<Self, StreamError> {
+        Ok(Self {
+            region,
+            groups,
+            value: KeyCodec::new([value])?,
+            key: KeyCodec::new(key)?,
+            max,
+            ends: Vec::new(),
+            ends_bytes: 0,
+            epoch: Entries::default(),
+            pending: Vec::new(),
+        })
     }
 
-    pub(crate) fn size_bytes(&self) -> usize {
-        self.bytes
+    /// Memory of what is known about groups.
+    pub(crate) fn cache_bytes(&self) -> usize {
+        self.ends_bytes
     }
 
-    /// Reads the sets of the groups that this chunk changes. `is_new` = the group has no stored row, so it has no values either.
-    pub(crate) async fn load(
-        &mut self,
-        table: &GroupTable,
-        rows: Rows<'_>,
-        arg: usize,
-        is_new: impl Fn(u32) -> bool,
-    ) -> Result<(), StreamError> {
-        let mut wanted: Vec<(Key, u32)> = Vec::new();
-        let column = rows.batch.column(arg);
-        for (i, g) in rows.groups.iter().enumerate() {
-            if column.is_valid(i) && !self.sets.contains_key(g) {
-                self.sets.insert(*g, ValueSet::default());
-                if !is_new(*g) {
-                    wanted.push((Key::from(table.key(*g)), *g));
-                }
-            }
-        }
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        wanted.sort();
-        let (keys, groups): (Vec<Key>, Vec<u32>) = wanted.into_iter().unzip();
-        let n = self.region.schema().columns.len();
-        let found = self.region.lookup(keys, self.region.applied(), Some(vec![n - 2, n - 1])).await?;
-        let values = found.rows.column(0).as_binary::<i32>();
-        let counts = found.rows.column(1).as_primitive::<Int64Type>();
-        for (i, which) in found.which.iter().enumerate() {
-            let Some(set) = self.sets.get_mut(&groups[*which as usize]) else { continue };
-            self.bytes += values.value(i).len() + ENTRY_BYTES;
-            set.values.insert(values.value(i).into(), Count { n: counts.value(i), dirty: false });
+    /// Memory of rows that the region does not have yet.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.epoch.size_bytes() + self.pending.iter().map(|p| p.entries.size_bytes()).sum::<usize>()
+    }
+
+    /// A new group, which has no value unless [`ValueSet::load`] says so.
+    pub(crate) fn push_group(&mut self) {
+        let ends = Ends::none();
+        self.ends_bytes += ends.size_bytes();
+        self.ends.push(ends);
+    }
+
+    fn set_ends(&mut self, g: u32, ends: Ends) {
+        self.ends_bytes += ends.size_bytes();
+        self.ends_bytes -= std::mem::replace(&mut self.ends[g as usize], ends).size_bytes();
+    }
+
+    /// Stored groups: the extreme of group `groups[which[i]]` is row i of `extremes`.
+    pub(crate) fn load(&mut self, extremes: &ArrayRef, groups: &[u32], which: &[u32]) -> Result<(), StreamError> {
+        let encoded = self.value.encode(&[Arc::clone(extremes)])?;
+        let mut value = Vec::new();
+        for (i, w) in which.iter().enumerate().filter(|(i, _)| extremes.is_valid(*i)) {
+            value.clear();
+            value.extend(self.ordered(encoded.row(i).data()));
+            self.set_ends(groups[*w as usize], Ends::from_extreme(&value));
         }
         Ok(())
     }
 
-    /// Adds the rows of a chunk; their sets are loaded.
-    pub(crate) fn update(&mut self, rows: Rows<'_>, arg: usize) -> Result<(), StreamError> {
+    fn ordered<'a>(&self, value: &'a [u8]) -> impl Iterator<Item = u8> + use<'a> {
+        let flip = if self.max { 0xFF } else { 0 };
+        value.iter().map(move |b| b ^ flip)
+    }
+
+    /// Adds the rows of a chunk. `key` are the columns of the stream key.
+    pub(crate) fn update(&mut self, rows: Rows<'_>, arg: usize, key: &[ArrayRef]) -> Result<(), StreamError> {
         let column = rows.batch.column(arg);
-        let encoded = self.codec.encode(&[Arc::clone(column)])?;
+        let values = self.value.encode(&[Arc::clone(column)])?;
+        let keys = self.key.encode(key)?;
         for (i, g) in rows.groups.iter().enumerate().filter(|(i, _)| column.is_valid(*i)) {
-            let row = encoded.row(i);
-            let value: &[u8] = row.data();
-            let set = self.sets.entry(*g).or_default();
-            let count = match set.values.get_mut(value) {
-                Some(c) => c,
-                None => {
-                    self.bytes += value.len() + ENTRY_BYTES;
-                    set.values.entry(value.into()).or_default()
-                }
-            };
-            count.n += rows.signs[i];
-            if !count.dirty {
-                count.dirty = true;
-                if set.dirty.is_empty() {
-                    self.touched.push(*g);
-                }
-                set.dirty.push(value.into());
+            let value = self.ordered(values.row(i).data());
+            self.epoch.push(*g, value, keys.row(i).data(), rows.signs[i]);
+            let ends = &mut self.ends[*g as usize];
+            let before = ends.size_bytes();
+            if rows.signs[i] > 0 {
+                ends.insert(self.epoch.last_value());
+            } else {
+                ends.remove(self.epoch.last_value())
+                    .map_err(|NotThere| inconsistent("a value was deleted that no row of the group has"))?;
             }
+            self.ends_bytes = self.ends_bytes + ends.size_bytes() - before;
         }
         Ok(())
     }
 
-    /// The new extremes of changed groups (`None` = no value left) and the rows to store. Nothing is dirty afterwards.
-    pub(crate) fn barrier(&mut self, table: &GroupTable, keys: &KeyCodec) -> Result<Changed, StreamError> {
-        let touched = std::mem::take(&mut self.touched);
-        let mut changed = Changed::default();
-        let (mut owners, mut values, mut counts, mut ops) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut best: Vec<Box<[u8]>> = Vec::new();
-        for g in touched {
-            let Some(set) = self.sets.get_mut(&g) else { continue };
-            for value in std::mem::take(&mut set.dirty) {
-                let Some(count) = set.values.get_mut(&value) else { continue };
-                if count.n < 0 {
-                    let what = format!("a value of a group was deleted {} times more than inserted", -count.n);
-                    return Err(StreamError::Inconsistent { operator: "hash agg", what });
-                }
-                count.dirty = false;
-                owners.push(g);
-                counts.push(count.n);
-                ops.push(if count.n > 0 { Op::Insert } else { Op::Delete });
-                if count.n == 0 {
-                    set.values.remove(&value);
-                    self.bytes -= value.len() + ENTRY_BYTES;
-                }
-                values.push(value);
+    /// Ends the epoch: the extremes of groups that changed and the rows to store. `applied` is the newest epoch that the region has, `is_empty` tells that
+    /// a group has no row left.
+    pub(crate) async fn barrier(
+        &mut self,
+        epoch: Epoch,
+        applied: Epoch,
+        table: &GroupTable,
+        group_codec: &KeyCodec,
+        is_empty: impl Fn(u32) -> bool,
+    ) -> Result<Changed, StreamError> {
+        self.pending.retain(|p| p.epoch > applied);
+        let mut entries = std::mem::take(&mut self.epoch);
+        let touched =
+            entries.settle().map_err(|OutOfTurn| inconsistent("a row of the group was inserted or deleted twice"))?;
+        if touched.is_empty() {
+            return Ok(Changed::default());
+        }
+        let stored = if entries.len() == 0 { None } else { Some(self.stored(&entries, table, group_codec)?) };
+        self.pending.push(Pending { epoch, entries });
+        let mut unknown = Vec::new();
+        for g in &touched {
+            if is_empty(*g) {
+                self.set_ends(*g, Ends::none());
+            } else if self.ends[*g as usize].is_unknown() {
+                unknown.push(*g);
             }
-            let entry = if self.max { set.values.last_key_value() } else { set.values.first_key_value() };
-            match entry {
-                Some((v, _)) => {
+        }
+        self.read(&unknown, table).await?;
+        let mut changed = Changed { stored, reads: unknown.len() as u64, ..Changed::default() };
+        let mut values = Vec::new();
+        for g in touched {
+            match self.ends[g as usize].first() {
+                Some(v) => {
                     changed.groups.push(g);
-                    best.push(v.clone());
+                    values.push(self.ordered(v).collect::<Vec<u8>>());
                 }
                 None => changed.empty.push(g),
             }
         }
-        if !best.is_empty() {
-            changed.values = self.codec.decode(best.iter().map(|v| &v[..]))?.pop();
-        }
-        if !owners.is_empty() {
-            let mut columns = keys.decode(owners.iter().map(|g| table.key(*g)))?;
-            columns.push(Arc::new(BinaryArray::from_iter_values(values.iter())));
-            columns.push(Arc::new(Int64Array::from(counts)) as ArrayRef);
-            let rows = RecordBatch::try_new(self.region.schema().arrow(), columns)?;
-            changed.stored = Some(Chunk::new(rows, ops));
+        if !values.is_empty() {
+            changed.values = self.value.decode(values.iter().map(|v| &v[..]))?.pop();
         }
         Ok(changed)
     }
 
-    /// Follows [`GroupTable::retain`]: `new_number` of each old group, `None` = gone.
-    pub(crate) fn renumber(&mut self, new_number: &[Option<u32>]) {
-        let old = std::mem::take(&mut self.sets);
-        for (g, set) in old {
-            match new_number[g as usize] {
-                Some(n) => _ = self.sets.insert(n, set),
-                None => self.bytes -= set.values.keys().map(|v| v.len() + ENTRY_BYTES).sum::<usize>(),
+    /// Rows of the region's schema.
+    fn stored(&self, entries: &Entries, table: &GroupTable, group_codec: &KeyCodec) -> Result<Chunk, StreamError> {
+        let mut columns = group_codec.decode(entries.group_keys(table))?;
+        columns.push(Arc::new(BinaryArray::from_iter_values(entries.iter().map(|e| e.value))));
+        columns.extend(self.key.decode(entries.iter().map(|e| e.key))?);
+        let ops = entries.iter().map(|e| if e.insert { Op::Insert } else { Op::Delete }).collect();
+        Ok(Chunk::new(RecordBatch::try_new(self.region.schema().arrow(), columns)?, ops))
+    }
+
+    async fn read(&mut self, groups: &[u32], table: &GroupTable) -> Result<(), StreamError> {
+        let this = &*self;
+        let read = futures::stream::iter(groups.iter().copied())
+            .map(|g| async move { Ok::<_, StreamError>((g, this.read_group(g, table.key(g)).await?)) })
+            .buffered(READS)
+            .try_collect::<Vec<_>>()
+            .await?;
+        for (g, ends) in read {
+            self.set_ends(g, ends);
+        }
+        Ok(())
+    }
+
+    /// The first values of a group: stored rows under those of epochs on their way, the later over the earlier.
+    async fn read_group(&self, g: u32, prefix: &[u8]) -> Result<Ends, StreamError> {
+        let mut over: BTreeMap<(&[u8], &[u8]), bool> = BTreeMap::new();
+        for p in &self.pending {
+            over.extend(p.entries.of_group(g).map(|e| ((e.value, e.key), e.insert)));
+        }
+        let mut over = over.into_iter().peekable();
+        let mut ends = Ends::default();
+        // No key column begins with this byte: the bound lies behind all rows of the group.
+        let last = [prefix, &[0xFF]].concat();
+        let mut scan = self.region.scan(ScanRequest {
+            after: Pos::At(Key::from(prefix)),
+            until: Pos::At(Key(last)),
+            columns: Some((self.groups..self.region.schema().columns.len()).collect()),
+            max_rows: READ_ROWS,
+            ..ScanRequest::snapshot(self.region.applied())
+        });
+        let mut rows = 0;
+        while let Some(item) = scan.next().await {
+            let ScanItem::Rows { chunk, .. } = item? else { continue };
+            let values = chunk.rows.column(0).as_binary::<i32>();
+            let keys = self.key.encode(&chunk.rows.columns()[1..])?;
+            for i in 0..chunk.len() {
+                let row = (values.value(i), keys.row(i).data());
+                while let Some((k, insert)) = over.next_if(|(k, _)| *k < row) {
+                    if insert && !ends.push(k.0) {
+                        return Ok(ends);
+                    }
+                }
+                let kept = over.next_if(|(k, _)| *k == row).is_none_or(|(_, insert)| insert);
+                if kept && !ends.push(row.0) {
+                    return Ok(ends);
+                }
+            }
+            rows += chunk.len();
+            if rows >= READ_ROWS && !ends.is_unknown() {
+                return Ok(ends);
             }
         }
+        for ((value, _), _) in over.filter(|(_, insert)| *insert) {
+            if !ends.push(value) {
+                return Ok(ends);
+            }
+        }
+        ends.all_read();
+        Ok(ends)
     }
+
+    /// Follows [`GroupTable::retain`]: the new number of each old group, `None` = gone.
+    pub(crate) fn renumber(&mut self, numbers: &[Option<u32>]) {
+        let mut old = numbers.iter();
+        self.ends.retain(|_| old.next().is_some_and(Option::is_some));
+        self.ends_bytes = self.ends.iter().map(Ends::size_bytes).sum();
+        self.pending.iter_mut().for_each(|p| p.entries.renumber(numbers));
+    }
+}
+
+fn inconsistent(what: &str) -> StreamError {
+    StreamError::Inconsistent { operator: "hash agg", what: what.to_owned() }
 }
 
 #[derive(Debug, Default)]
@@ -178,4 +260,6 @@ pub(crate) struct Changed {
     pub(crate) values: Option<ArrayRef>,
     pub(crate) empty: Vec<u32>,
     pub(crate) stored: Option<Chunk>,
+    /// Groups that had to be read.
+    pub(crate) reads: u64,
 }
