@@ -119,6 +119,7 @@ pub(crate) fn stream(config: &Config) -> StreamConfig {
 
 pub(crate) fn sql(config: &Config) -> SqlConfig {
     SqlConfig {
+        wal_topic: wal_topic(config),
         shards: config.cluster.shards,
         query_memory_bytes: config.sql.query_memory.as_usize(),
         query_timeout: config.sql.query_timeout,
@@ -132,4 +133,17 @@ pub(crate) fn admin(config: &Config) -> AdminConfig {
     // A query must be able to end by its own limit first.
     let request_timeout = defaults.request_timeout.max(config.sql.query_timeout * 2);
     AdminConfig { request_timeout, ..defaults }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_the_service_is_closed_to_tables_and_views_with_any_prefix() {
+        let mut config = Config::default();
+        config.kafka.prefix = "other".into();
+        assert_eq!(&*sql(&config).wal_topic, "other.wal");
+        assert_eq!(sql(&config).wal_topic, wal_topic(&config));
+    }
 }

@@ -72,6 +72,21 @@ async fn minima_need_their_values_only_when_rows_can_leave() {
 }
 
 #[tokio::test]
+async fn a_cast_in_an_aggregate_is_the_users_unless_it_only_widens_a_sum() {
+    let env = env().await;
+    for (call, argument) in [
+        ("min(cast(customer_id as double))", "CAST"),
+        ("max(cast(order_id as smallint))", "CAST"),
+        ("sum(cast(order_id as smallint))", "CAST"),
+        ("sum(cast(customer_id as bigint))", "sum(customer_id)"),
+    ] {
+        let sql = format!("create materialized view m as select status, {call} as x from orders group by status");
+        let plan = env.explain(&sql).await;
+        assert!(plan.contains(argument), "{call}: {plan}");
+    }
+}
+
+#[tokio::test]
 async fn a_view_over_an_append_only_table_is_append_only() {
     let env = env().await;
     let plan = env.explain("create materialized view slow as select * from clicks where ms > 1000").await;

@@ -173,7 +173,8 @@ fn call(
         return Ok(AggCall { func: AggFunc::CountStar, arg: None, name: name.to_owned(), output });
     }
     let mut argument = match argument {
-        Some(a) if !counts_rows => without_widening(a, layout.input)?,
+        Some(a) if !counts_rows && matches!(func, AggFunc::Sum | AggFunc::Avg) => without_widening(a, layout.input)?,
+        Some(a) if !counts_rows => a.clone(),
         _ => lit(1_i64),
     };
     if let Some(filter) = &params.filter {
@@ -217,12 +218,13 @@ fn check_argument(func: AggFunc, argument: &Column) -> Result<(), SqlError> {
     ))
 }
 
-/// DataFusion widens integers before it adds them; the accumulators here are wide enough and exact, also for avg.
+/// DataFusion widens integers before it adds them; the accumulators here are wide enough and exact, also for avg. A cast to a narrower type is the user's.
 fn without_widening(argument: &Expr, schema: &DFSchemaRef) -> Result<Expr, SqlError> {
     if let Expr::Cast(Cast { expr, field }) = argument {
         let from = expr.get_type(schema.as_ref())?;
         let to = field.data_type();
-        if from.is_signed_integer() && (*to == arrow::datatypes::DataType::Float64 || to.is_signed_integer()) {
+        let wider = to.is_signed_integer() && to.primitive_width() > from.primitive_width();
+        if from.is_signed_integer() && (*to == arrow::datatypes::DataType::Float64 || wider) {
             return Ok(expr.as_ref().clone());
         }
     }
