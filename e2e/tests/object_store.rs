@@ -1,5 +1,6 @@
 //! Goal: on a real S3 server a bucket behaves as in memory and in a folder, put-if-absent has one winner also when answers are lost, and `millstream check`
 //! tells what is wrong with a bucket and what to do, soon.
+#![expect(clippy::unwrap_used, reason = "tests stop at the first surprise")]
 
 use std::{
     net::SocketAddr,
