@@ -29,7 +29,7 @@ use tokio::{
 };
 
 fn client(s3: &S3, prefix: &str) -> Arc<Bucket> {
-    Bucket::open(&s3.url(prefix), &s3.options()).expect("the options of the test server are right")
+    Bucket::open(&s3.url(prefix), &s3.options()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,14 +92,14 @@ struct Lossy {
 
 impl Lossy {
     async fn start(upstream: String, seed: u64) -> Lossy {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("a bound socket has an address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
         let lost = Arc::new(AtomicUsize::new(0));
         let counter = lost.clone();
         tokio::spawn(async move {
             let mut rng = StdRng::seed_from_u64(seed);
             while let Ok((down, _)) = listener.accept().await {
-                let up = TcpStream::connect(&upstream).await.expect("the server listens");
+                let up = TcpStream::connect(&upstream).await.unwrap();
                 tokio::spawn(pass(down, up, StdRng::seed_from_u64(rng.random()), counter.clone()));
             }
         });
@@ -171,15 +171,15 @@ async fn a_bucket_that_goes_away_is_never_taken_for_an_empty_one() {
 
 /// Runs `millstream check` and answers its lines about the bucket, and how long it took.
 fn check(bootstrap: &str, url: &str, options: &[(String, String)]) -> (bool, String, Duration) {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("millstream.yaml");
     let options: String = options.iter().map(|(name, value)| format!("    {name}: {value:?}\n")).collect();
     let yaml = format!(
         "version: 1\nkafka:\n  bootstrap_servers: {bootstrap}\n  prefix: check\nobject_store:\n  url: {url}\n  options:\n{options}"
     );
-    std::fs::write(&config, yaml).expect("the folder is writable");
+    std::fs::write(&config, yaml).unwrap();
     let start = Instant::now();
-    let out = Command::new(binary()).args(["check", "--config"]).arg(&config).output().expect("the binary runs");
+    let out = Command::new(binary()).args(["check", "--config"]).arg(&config).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let line =
         text.lines().find(|l| l.contains("bucket: ")).unwrap_or_else(|| panic!("no line on the bucket:\n{text}"));
@@ -265,7 +265,7 @@ async fn check_refuses_a_store_that_lets_two_writers_win() {
 
 /// Turns each answer "412 precondition failed" into success.
 async fn unconditional(down: TcpStream, upstream: String) {
-    let up = TcpStream::connect(upstream).await.expect("the server listens");
+    let up = TcpStream::connect(upstream).await.unwrap();
     let (mut from_client, mut to_client) = down.into_split();
     let (mut from_server, mut to_server) = up.into_split();
     let requests = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
