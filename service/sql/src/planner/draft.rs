@@ -159,10 +159,10 @@ fn prune(nodes: &mut [DraftNode], input: &mut DraftInput) {
     let key = input.schema.primary_key.clone();
     let kept: Vec<usize> =
         (0..input.columns.len()).filter(|i| used.contains_key(i) || key.contains(&input.columns[*i])).collect();
-    // The region's number, where there is one, stays behind them.
     // a row must have some column, or its number would be lost
     let kept = if kept.is_empty() { vec![0] } else { kept };
     let mut places: HashMap<usize, usize> = kept.iter().enumerate().map(|(new, old)| (*old, new)).collect();
+    // the region's number, where there is one, stays behind the columns
     places.insert(input.columns.len(), kept.len());
     let place = |old: usize| places.get(&old).copied().unwrap_or(old);
     for node in &mut nodes[..=first] {
