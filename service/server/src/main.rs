@@ -26,5 +26,6 @@ fn main() -> ExitCode {
         Command::Serve(args) => command::serve::run(&args),
         Command::Sql(args) => command::sql::run(&args),
         Command::Check(args) => command::check::run(&args),
+        Command::Topic(args) => command::topic::run(&args),
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod render;
 pub(crate) mod serve;
 pub(crate) mod sql;
 pub(crate) mod statements;
+pub(crate) mod topic;
 
 use std::{fmt::Display, io::Write, path::Path, process::ExitCode};
 

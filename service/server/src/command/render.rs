@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
 
 use crate::cli::Output;
 
@@ -23,6 +24,15 @@ pub(crate) struct Column {
     name: String,
     #[serde(rename = "type")]
     sql_type: String,
+}
+
+impl StatementResult {
+    /// Rows that no statement answered; `columns` are names and SQL types.
+    pub(crate) fn of_rows(columns: &[(&str, &str)], rows: Vec<Vec<Value>>) -> Self {
+        let column = |(name, sql_type): &(&str, &str)| Column { name: (*name).into(), sql_type: (*sql_type).into() };
+        let columns = columns.iter().map(column).collect();
+        Self { columns, rows: Some(rows), command: None, notices: Vec::new() }
+    }
 }
 
 /// What goes to standard output, without the last line end; `None` = nothing.
@@ -55,15 +65,15 @@ fn table(columns: &[Column], rows: &[Vec<Value>]) -> String {
     let cells: Vec<Vec<String>> =
         rows.iter().map(|r| r.iter().map(|v| cell(v).replace(['\n', '\r', '\t'], " ")).collect()).collect();
     let width = |i: usize| {
-        let longest = cells.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count()).max().unwrap_or(0);
-        longest.max(columns[i].name.chars().count())
+        let longest = cells.iter().filter_map(|r| r.get(i)).map(|c| c.width()).max().unwrap_or(0);
+        longest.max(columns[i].name.width())
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut out = String::new();
     let line = |out: &mut String, cells: &mut dyn Iterator<Item = (usize, &str)>| {
         let start = out.len();
         for (i, text) in cells {
-            let pad = " ".repeat(widths[i].saturating_sub(text.chars().count()));
+            let pad = " ".repeat(widths[i].saturating_sub(text.width()));
             out.push_str(if i > 0 { " | " } else { " " });
             if is_number(&columns[i]) {
                 out.push_str(&pad);
