@@ -1,5 +1,7 @@
 //! Command line. `--help` texts are the doc comments.
 
+#[cfg(feature = "dev")]
+pub(crate) mod dev;
 pub(crate) mod topic;
 
 use std::path::PathBuf;
@@ -24,6 +26,9 @@ pub(crate) enum Command {
     Sql(SqlArgs),
     /// Check the configuration, Kafka and the bucket; one line each.
     Check(CheckArgs),
+    /// Everything in one process: an embedded Kafka broker, a bucket in a folder, the service. For a laptop, not for production.
+    #[cfg(feature = "dev")]
+    Dev(dev::DevArgs),
     /// List, create, fill and read topics of any Kafka cluster.
     Topic(TopicArgs),
 }

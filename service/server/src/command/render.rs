@@ -96,6 +96,24 @@ fn table(columns: &[Column], rows: &[Vec<Value>]) -> String {
     out
 }
 
+/// A line for each value, for rows that are wider than the terminal.
+pub(crate) fn expanded(columns: &[Column], rows: &[Vec<Value>]) -> String {
+    let width = columns.iter().map(|c| c.name.width()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (n, row) in rows.iter().enumerate() {
+        out.push_str(&format!("-[ row {} ]{}\n", n + 1, "-".repeat(width)));
+        for (column, value) in columns.iter().zip(row) {
+            let pad = " ".repeat(width - column.name.width());
+            // A value of many lines goes on under its first one.
+            let text = cell(value).replace('\n', &format!("\n{}| ", " ".repeat(width + 1)));
+            out.push_str(format!("{}{pad} | {text}", column.name).trim_end());
+            out.push('\n');
+        }
+    }
+    out.push_str(&format!("({} row{})", rows.len(), if rows.len() == 1 { "" } else { "s" }));
+    out
+}
+
 fn csv(columns: &[Column], rows: &[Vec<Value>]) -> String {
     let quoted = |text: &str, force: bool| {
         if force || text.contains(['"', ',', '\n', '\r']) {
@@ -141,6 +159,24 @@ mod tests {
     fn a_table_aligns_and_counts() {
         let text = render(&result(), Output::Table).unwrap();
         assert_eq!(text, " id | note\n----+-------\n  1 | a,\"b\"\n 20 |\n  3 |\n(3 rows)");
+    }
+
+    #[test]
+    fn an_expanded_row_has_a_line_for_each_value() {
+        let result = result();
+        let text = expanded(&result.columns, result.rows.as_ref().unwrap());
+        assert!(
+            text.starts_with("-[ row 1 ]----\nid   | 1\nnote | a,\"b\"\n-[ row 2 ]----\nid   | 20\nnote |\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("(3 rows)"));
+    }
+
+    #[test]
+    fn wide_characters_keep_the_columns_straight() {
+        let rows = vec![vec![Value::from("日本"), Value::from(1)], vec![Value::from("abcd"), Value::from(2)]];
+        let text = render(&StatementResult::of_rows(&[("a", "VARCHAR"), ("n", "INT")], rows), Output::Table).unwrap();
+        assert_eq!(text, " a    | n\n------+---\n 日本 | 1\n abcd | 2\n(2 rows)");
     }
 
     #[test]
