@@ -1,6 +1,8 @@
 //! One command a file; each answers an exit code.
 
 pub(crate) mod check;
+#[cfg(feature = "dev")]
+pub(crate) mod dev;
 pub(crate) mod render;
 pub(crate) mod serve;
 pub(crate) mod sql;

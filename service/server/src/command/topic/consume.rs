@@ -122,7 +122,9 @@ fn handle(part: &mut Option<Part>, event: LogEvent, printer: &mut Printer<impl W
         LogEvent::Position { next } => next,
         LogEvent::EndReached { end } => end,
         LogEvent::OutOfRange { wanted, start, end } => {
-            return Err(format!("offset {wanted} is no longer in the log, which has {start}..{end}: retention was faster"));
+            return Err(format!(
+                "offset {wanted} is no longer in the log, which has {start}..{end}: retention was faster"
+            ));
         }
         LogEvent::Failed(e) if e.kind == millstream_types::ErrorKind::Unavailable => {
             complain(format_args!("waiting: {}", chain(&e)));

@@ -30,10 +30,8 @@ pub(crate) async fn run(logs: Arc<dyn LogSystem>, args: &ListArgs) -> Result<Exi
     } else {
         args.topics.clone()
     };
-    let topics: Vec<Option<Topic>> = stream::iter(names.iter().map(|name| look(logs.as_ref(), name)))
-        .buffered(AT_ONCE)
-        .try_collect()
-        .await?;
+    let topics: Vec<Option<Topic>> =
+        stream::iter(names.iter().map(|name| look(logs.as_ref(), name))).buffered(AT_ONCE).try_collect().await?;
     let mut found = Vec::new();
     for (name, topic) in names.iter().zip(topics) {
         match topic {

@@ -108,7 +108,9 @@ fn set(options: &mut KafkaOptions, name: &str, value: &str) -> Result<(), KafkaE
 
 /// What a missing topic needs.
 fn missing(topic: &str) -> String {
-    format!("there is no topic {topic:?}: `millstream topic list` shows those that are there, `millstream topic create {topic}` makes it")
+    format!(
+        "there is no topic {topic:?}: `millstream topic list` shows those that are there, `millstream topic create {topic}` makes it"
+    )
 }
 
 #[cfg(test)]

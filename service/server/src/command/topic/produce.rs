@@ -136,8 +136,11 @@ impl Delivered {
         let by_partition: Vec<String> =
             self.0.iter().enumerate().filter(|(_, n)| **n > 0).map(|(p, n)| format!("{p}: {n}")).collect();
         let plural = if all == 1 { "" } else { "s" };
-        let partitions =
-            if by_partition.is_empty() { String::new() } else { format!(" (by partition {})", by_partition.join(", ")) };
+        let partitions = if by_partition.is_empty() {
+            String::new()
+        } else {
+            format!(" (by partition {})", by_partition.join(", "))
+        };
         format!("{all} record{plural} delivered to {topic}{partitions}")
     }
 }
@@ -249,10 +252,7 @@ mod tests {
         let got = all(&shape_of(Some("::"), true), "a::1::2\r\nb::\nc::3");
         let batches: Vec<&OutBatch> = got.iter().map(|b| b.as_ref().unwrap()).collect();
         let records: Vec<_> = batches.iter().flat_map(|b| b.keys.iter().zip(b.values.iter())).collect();
-        assert_eq!(
-            records,
-            [(Some(&b"a"[..]), Some(&b"1::2"[..])), (Some(b"b"), None), (Some(b"c"), Some(b"3"))]
-        );
+        assert_eq!(records, [(Some(&b"a"[..]), Some(&b"1::2"[..])), (Some(b"b"), None), (Some(b"c"), Some(b"3"))]);
         assert_eq!(batches[0].partitions[0], partition_for_key(b"a", 3));
     }
 
