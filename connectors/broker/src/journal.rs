@@ -1,0 +1,228 @@
+//! Journals: what the broker knows besides records (topics, configs, groups, offsets, transactions) as a file of checked frames, replayed at start.
+//!
+//! A state is changed by applying entries, and an entry is written before it is applied, so replay is the same code path. From time to time the whole state
+//! is written as a new file. Frames: length, CRC-32C, JSON. A torn tail is cut. `durable` waits until a write is synced; many waiters share one sync.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::watch;
+
+/// Below this a journal is not worth rewriting.
+const SNAPSHOT_BYTES: u64 = 4 << 20;
+
+/// Length, checksum, payload.
+pub(crate) fn frame(payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8 + payload.len());
+    out.extend_from_slice(&(payload.len() as u32).to_be_bytes());
+    out.extend_from_slice(&crc32c::crc32c(payload).to_be_bytes());
+    out.extend_from_slice(payload);
+    out
+}
+
+/// The payload at the front and what follows; `None` if the frame is cut or damaged.
+pub(crate) fn unframe(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (crc, rest) = rest.split_first_chunk::<4>()?;
+    let (payload, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    (crc32c::crc32c(payload) == u32::from_be_bytes(*crc)).then_some((payload, rest))
+}
+
+/// A write to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Ticket(u64);
+
+#[derive(Debug)]
+struct Inner {
+    file: Arc<File>,
+    number: u64,
+    size: u64,
+    snapshot_size: u64,
+    written: u64,
+    /// A failed write that could not be undone; nothing more is written.
+    broken: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Journal {
+    dir: PathBuf,
+    name: &'static str,
+    sync: bool,
+    inner: Mutex<Inner>,
+    synced: watch::Sender<u64>,
+    syncing: tokio::sync::Mutex<()>,
+    full: crate::faults::DiskFull,
+}
+
+fn path(dir: &Path, name: &str, number: u64) -> PathBuf {
+    dir.join(format!("{name}.{number:06}.journal"))
+}
+
+impl Journal {
+    /// Opens the newest file and returns its entries. `sync`: whether `durable` means synced, or only written.
+    pub(crate) fn open<E: DeserializeOwned>(
+        dir: &Path,
+        name: &'static str,
+        sync: bool,
+        full: crate::faults::DiskFull,
+    ) -> io::Result<(Self, Vec<E>)> {
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let file = entry?.file_name();
+            let number = file
+                .to_str()
+                .and_then(|f| f.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".journal")?.parse::<u64>().ok());
+            numbers.extend(number);
+        }
+        numbers.sort_unstable();
+        let number = numbers.last().copied().unwrap_or(1);
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path(dir, name, number))?;
+        let bytes = fs::read(path(dir, name, number))?;
+        let mut entries = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some((payload, tail)) = unframe(rest) {
+            entries.push(serde_json::from_slice(payload).map_err(|e| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("journal {name} has an entry of another version: {e}"),
+                )
+            })?);
+            rest = tail;
+        }
+        let size = (bytes.len() - rest.len()) as u64;
+        if !rest.is_empty() {
+            tracing::warn!(journal = name, bytes = rest.len(), "cut an unfinished entry");
+            file.set_len(size)?;
+        }
+        for old in numbers.iter().filter(|n| **n < number) {
+            fs::remove_file(path(dir, name, *old))?;
+        }
+        let inner = Inner { file: Arc::new(file), number, size, snapshot_size: size, written: 0, broken: false };
+        let journal = Self {
+            dir: dir.to_owned(),
+            name,
+            sync,
+            inner: Mutex::new(inner),
+            synced: watch::Sender::new(0),
+            syncing: tokio::sync::Mutex::new(()),
+            full,
+        };
+        Ok((journal, entries))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // A panic while it was held left a whole frame or a broken flag.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes entries as one write; they are in the page cache when this returns. Call it before the state is changed, under the lock of the state.
+    pub(crate) fn append<E: Serialize>(&self, entries: &[E]) -> io::Result<Ticket> {
+        self.full.check()?;
+        let mut bytes = Vec::new();
+        for e in entries {
+            bytes.extend_from_slice(&frame(&serde_json::to_vec(e)?));
+        }
+        let mut inner = self.inner();
+        if inner.broken {
+            return Err(io::Error::other("an earlier write failed"));
+        }
+        if let Err(e) = (&*inner.file).write_all(&bytes) {
+            inner.broken = inner.file.set_len(inner.size).is_err();
+            return Err(e);
+        }
+        inner.size += bytes.len() as u64;
+        inner.written += 1;
+        Ok(Ticket(inner.written))
+    }
+
+    /// Returns once the write is synced (or at once, if this journal does not sync).
+    pub(crate) async fn durable(&self, ticket: Ticket) -> io::Result<()> {
+        if !self.sync || *self.synced.borrow() >= ticket.0 {
+            return Ok(());
+        }
+        let _one = self.syncing.lock().await;
+        if *self.synced.borrow() >= ticket.0 {
+            return Ok(());
+        }
+        let (file, written) = {
+            let inner = self.inner();
+            (Arc::clone(&inner.file), inner.written)
+        };
+        tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other)??;
+        self.synced.send_modify(|s| *s = (*s).max(written));
+        Ok(())
+    }
+
+    pub(crate) fn wants_snapshot(&self) -> bool {
+        let inner = self.inner();
+        inner.size > SNAPSHOT_BYTES && inner.size > 2 * inner.snapshot_size
+    }
+
+    /// Begins a new file with the whole state. Call it under the lock of the state.
+    pub(crate) fn snapshot<E: Serialize>(&self, state: impl Iterator<Item = E>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for e in state {
+            bytes.extend_from_slice(&frame(&serde_json::to_vec(&e)?));
+        }
+        let mut inner = self.inner();
+        let new = path(&self.dir, self.name, inner.number + 1);
+        let unfinished = new.with_extension("new");
+        fs::write(&unfinished, &bytes)?;
+        File::open(&unfinished)?.sync_data()?;
+        fs::rename(unfinished, &new)?;
+        let old = path(&self.dir, self.name, inner.number);
+        inner.file = Arc::new(OpenOptions::new().read(true).append(true).open(new)?);
+        inner.number += 1;
+        inner.size = bytes.len() as u64;
+        inner.snapshot_size = inner.size;
+        inner.broken = false;
+        self.synced.send_modify(|s| *s = (*s).max(inner.written));
+        fs::remove_file(old)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(dir: &Path) -> (Journal, Vec<u32>) {
+        Journal::open(dir, "t", true, crate::faults::DiskFull::default()).unwrap()
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut_and_a_snapshot_replaces_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (j, entries) = open(dir.path());
+        assert!(entries.is_empty());
+        j.append(&[1u32, 2]).unwrap();
+        let file = path(dir.path(), "t", 1);
+        let mut bytes = fs::read(&file).unwrap();
+        bytes.extend_from_slice(&frame(b"3")[..7]);
+        fs::write(&file, bytes).unwrap();
+        let (j, entries) = open(dir.path());
+        assert_eq!(entries, [1, 2]);
+        j.append(&[3u32]).unwrap();
+        j.snapshot([6u32].into_iter()).unwrap();
+        j.append(&[7u32]).unwrap();
+        drop(j);
+        let (_, entries) = open(dir.path());
+        assert_eq!(entries, [6, 7]);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn durable_returns_after_a_sync() {
+        let dir = tempfile::tempdir().unwrap();
+        let (j, _) = open(dir.path());
+        let first = j.append(&[1u32]).unwrap();
+        let second = j.append(&[2u32]).unwrap();
+        j.durable(second).await.unwrap();
+        j.durable(first).await.unwrap();
+        assert_eq!(*j.synced.borrow(), 2);
+    }
+}

@@ -1,0 +1,332 @@
+//! One file of batches with its indexes: append at the end, find a batch, tell where whole batches end. Not here: offsets across segments, producers.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, IoSlice, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use super::{
+    batch::{BatchHeader, HEADER_BYTES, check_stored},
+    index::{INTERVAL_BYTES, Index, Place, Time},
+    txn_index::{Aborted, TxnIndex},
+};
+
+/// Bytes that a walk over headers reads at a time: one index interval and the batch header after it.
+const WALK_BYTES: usize = INTERVAL_BYTES as usize + 256;
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) base: i64,
+    pub(crate) path: PathBuf,
+    /// Shared with reads that are on their way to a socket: they outlive deletion.
+    pub(crate) file: Arc<File>,
+    pub(crate) size: u64,
+    pub(crate) max_timestamp: i64,
+    /// Broker time of the first append; for `segment.ms`.
+    pub(crate) began_ms: i64,
+    /// Something is not synced yet.
+    pub(crate) dirty: bool,
+    places: Index<Place>,
+    times: Index<Time>,
+    pub(crate) aborted: TxnIndex,
+    since_entry: u64,
+}
+
+pub(crate) fn file_name(base: i64, ending: &str) -> String {
+    format!("{base:020}.{ending}")
+}
+
+impl Segment {
+    /// A new, empty file. What an earlier life left under this name is removed.
+    pub(crate) fn create(dir: &Path, base: i64, now_ms: i64) -> io::Result<Self> {
+        let path = dir.join(file_name(base, "log"));
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
+        file.set_len(0)?;
+        let mut segment = Self {
+            base,
+            file: Arc::new(file),
+            size: 0,
+            max_timestamp: -1,
+            began_ms: now_ms,
+            dirty: false,
+            places: Index::empty(path.with_extension("index")),
+            times: Index::empty(path.with_extension("timeindex")),
+            aborted: TxnIndex::empty(path.with_extension("txnindex")),
+            since_entry: 0,
+            path,
+        };
+        segment.places.cut(0)?;
+        segment.times.cut(0)?;
+        segment.aborted.cut(base)?;
+        Ok(segment)
+    }
+
+    /// A file of an earlier life, with the indexes as far as they agree with it.
+    pub(crate) fn open(dir: &Path, base: i64, now_ms: i64) -> io::Result<Self> {
+        let path = dir.join(file_name(base, "log"));
+        let file = OpenOptions::new().read(true).append(true).open(&path)?;
+        let size = file.metadata()?.len();
+        let mut places: Index<Place> = Index::load(path.with_extension("index"))?;
+        let good = places.entries.partition_point(|p| u64::from(p.position) < size);
+        places.cut(good)?;
+        let times: Index<Time> = Index::load(path.with_extension("timeindex"))?;
+        Ok(Self {
+            base,
+            file: Arc::new(file),
+            size,
+            max_timestamp: times.entries.last().map_or(-1, |t| t.timestamp),
+            began_ms: now_ms,
+            dirty: false,
+            places,
+            times,
+            aborted: TxnIndex::load(path.with_extension("txnindex"))?,
+            since_entry: 0,
+            path,
+        })
+    }
+
+    /// Where recovery begins to check: the last index entry.
+    pub(crate) fn checkpoint(&self) -> u64 {
+        self.places.entries.last().map_or(0, |p| u64::from(p.position))
+    }
+
+    /// Checks all batches from `from` on, cuts at the first bad one, completes the indexes. Returns the next offset, and how many bytes went.
+    pub(crate) fn recover(&mut self, from: u64) -> io::Result<(i64, u64)> {
+        let end = self.size;
+        let good = self.places.entries.partition_point(|p| u64::from(p.position) <= from);
+        self.places.cut(good)?;
+        let first = self.places.entries.last().map_or(self.base, |p| self.base + i64::from(p.offset));
+        let known = self.times.entries.partition_point(|t| self.base + i64::from(t.offset) < first);
+        self.times.cut(known)?;
+        self.max_timestamp = self.times.entries.last().map_or(-1, |t| t.timestamp);
+        self.size = from;
+        let mut next = first;
+        let mut buffer = Vec::new();
+        while self.size < end {
+            match read_batch(&self.file, self.size, end, &mut buffer)? {
+                Some(header) if header.base_offset >= next => {
+                    self.note(&header, self.size);
+                    self.size += header.size() as u64;
+                    next = header.last_offset() + 1;
+                }
+                _ => break,
+            }
+        }
+        if self.size < end {
+            self.file.set_len(self.size)?;
+        }
+        self.dirty = true;
+        Ok((next, end - self.size))
+    }
+
+    /// Writes `parts` as one batch at the end. After an error the file has its old length again, or the error says that not even that worked.
+    pub(crate) fn append(&mut self, header: &BatchHeader, parts: &[&[u8]]) -> io::Result<()> {
+        if let Err(e) = write_all(&self.file, parts) {
+            self.file.set_len(self.size)?;
+            return Err(e);
+        }
+        self.note(header, self.size);
+        self.size += header.size() as u64;
+        self.dirty = true;
+        Ok(())
+    }
+
+    fn note(&mut self, header: &BatchHeader, position: u64) {
+        let size = header.size() as u64;
+        if self.since_entry + size > INTERVAL_BYTES && position > 0 {
+            let offset = (header.base_offset - self.base) as u32;
+            self.places.push(Place { offset, position: position as u32 });
+            // Tells about the batches before this one.
+            self.note_time(header.base_offset - 1);
+            self.since_entry = 0;
+        }
+        self.since_entry += size;
+        self.max_timestamp = self.max_timestamp.max(header.max_timestamp);
+    }
+
+    fn note_time(&mut self, last: i64) {
+        if self.max_timestamp >= 0 && last >= self.base {
+            self.times.push(Time { timestamp: self.max_timestamp, offset: (last - self.base) as u32 });
+        }
+    }
+
+    /// No more appends: the time index tells about all of it.
+    pub(crate) fn close(&mut self, next: i64) -> io::Result<()> {
+        self.note_time(next - 1);
+        self.flush_indexes()
+    }
+
+    pub(crate) fn flush_indexes(&mut self) -> io::Result<()> {
+        self.places.flush()?;
+        self.times.flush()
+    }
+
+    /// File position of the first batch that ends at or after `offset`.
+    pub(crate) fn find(&self, offset: i64) -> io::Result<Option<(u64, BatchHeader)>> {
+        let relative = u32::try_from(offset - self.base).unwrap_or(0);
+        let at = self.places.entries.partition_point(|p| p.offset <= relative);
+        let from = at.checked_sub(1).map_or(0, |i| u64::from(self.places.entries[i].position));
+        for step in self.walk(from) {
+            let (position, header) = step?;
+            if header.last_offset() >= offset {
+                return Ok(Some((position, header)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The end of the last whole batch within `max` bytes of `start`; at least one batch if `one`.
+    pub(crate) fn whole_batches(
+        &self,
+        start: u64,
+        first: &BatchHeader,
+        max: u64,
+        limit: u64,
+        one: bool,
+    ) -> io::Result<u64> {
+        let first_end = start + first.size() as u64;
+        let bound = limit.min(start.saturating_add(max));
+        if first_end > bound {
+            return Ok(if one && first_end <= limit { first_end } else { start });
+        }
+        if bound == self.size {
+            return Ok(bound);
+        }
+        let at = self.places.entries.partition_point(|p| u64::from(p.position) <= bound);
+        let mut end = at.checked_sub(1).map_or(0, |i| u64::from(self.places.entries[i].position)).max(first_end);
+        for step in self.walk(end) {
+            let (position, header) = step?;
+            let next = position + header.size() as u64;
+            if next > bound {
+                break;
+            }
+            end = next;
+        }
+        Ok(end)
+    }
+
+    /// An offset at or after everything that lies before file position `position`.
+    pub(crate) fn offset_behind(&self, position: u64) -> Option<i64> {
+        let at = self.places.entries.partition_point(|p| u64::from(p.position) < position);
+        self.places.entries.get(at).map(|p| self.base + i64::from(p.offset))
+    }
+
+    /// Where to start looking for a record that is not older than `timestamp`.
+    pub(crate) fn before_time(&self, timestamp: i64) -> u64 {
+        let at = self.times.entries.partition_point(|t| t.timestamp < timestamp);
+        let Some(older) = at.checked_sub(1).map(|i| self.times.entries[i]) else { return 0 };
+        let at = self.places.entries.partition_point(|p| p.offset <= older.offset);
+        at.checked_sub(1).map_or(0, |i| u64::from(self.places.entries[i].position))
+    }
+
+    /// Headers from a file position that is the start of a batch.
+    pub(crate) fn walk(&self, from: u64) -> Walk<'_> {
+        Walk { file: &self.file, position: from, end: self.size, buffer: Vec::new(), at: 0 }
+    }
+
+    /// The bytes of a batch.
+    pub(crate) fn batch(&self, position: u64, header: &BatchHeader) -> io::Result<Bytes> {
+        let mut bytes = vec![0; header.size()];
+        self.file.read_exact_at(&mut bytes, position)?;
+        Ok(bytes.into())
+    }
+
+    #[cfg(any(test, feature = "faults"))]
+    /// Cuts the file so that `next` is the next offset; only whole batches stay.
+    pub(crate) fn truncate(&mut self, next: i64) -> io::Result<()> {
+        let Some((position, _)) = self.find(next)? else { return Ok(()) };
+        self.file.set_len(position)?;
+        self.size = position;
+        let good = self.places.entries.partition_point(|p| u64::from(p.position) < position);
+        self.places.cut(good)?;
+        self.aborted.cut(next)?;
+        self.recover(self.checkpoint()).map(|_| ())
+    }
+
+    pub(crate) fn abort(&mut self, aborted: Aborted) -> io::Result<()> {
+        self.aborted.push(aborted)
+    }
+
+    /// Removes the files. Reads that began go on.
+    pub(crate) fn delete(self) -> io::Result<()> {
+        for path in [self.places.path(), self.times.path(), self.aborted.path(), self.path.as_path()] {
+            match std::fs::remove_file(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Iterates over headers without reading the batches.
+#[derive(Debug)]
+pub(crate) struct Walk<'a> {
+    file: &'a File,
+    position: u64,
+    end: u64,
+    buffer: Vec<u8>,
+    /// File position of the buffer.
+    at: u64,
+}
+
+impl Iterator for Walk<'_> {
+    type Item = io::Result<(u64, BatchHeader)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.position + HEADER_BYTES as u64 > self.end {
+            return None;
+        }
+        let held = self.at + self.buffer.len() as u64;
+        if self.buffer.is_empty() || self.position < self.at || self.position + HEADER_BYTES as u64 > held {
+            self.buffer.resize(WALK_BYTES.min((self.end - self.position) as usize), 0);
+            self.at = self.position;
+            if let Err(e) = self.file.read_exact_at(&mut self.buffer, self.position) {
+                return Some(Err(e));
+            }
+        }
+        let header = BatchHeader::parse(&self.buffer[(self.position - self.at) as usize..]);
+        let header = match header {
+            Ok(h) => h,
+            Err(e) => return Some(Err(io::Error::new(io::ErrorKind::InvalidData, e.to_string()))),
+        };
+        let position = self.position;
+        self.position += header.size() as u64;
+        (self.position <= self.end).then_some(Ok((position, header)))
+    }
+}
+
+/// Reads and checks the batch at a position; `None` if it is cut or bad.
+fn read_batch(file: &File, position: u64, end: u64, buffer: &mut Vec<u8>) -> io::Result<Option<BatchHeader>> {
+    if position + HEADER_BYTES as u64 > end {
+        return Ok(None);
+    }
+    buffer.resize(HEADER_BYTES, 0);
+    file.read_exact_at(buffer, position)?;
+    let Ok(header) = BatchHeader::parse(buffer) else { return Ok(None) };
+    if position + header.size() as u64 > end {
+        return Ok(None);
+    }
+    buffer.resize(header.size(), 0);
+    file.read_exact_at(&mut buffer[HEADER_BYTES..], position + HEADER_BYTES as u64)?;
+    Ok(check_stored(buffer).ok())
+}
+
+fn write_all(mut file: &File, parts: &[&[u8]]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|p| IoSlice::new(p)).collect();
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        match file.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => IoSlice::advance_slices(&mut rest, n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}

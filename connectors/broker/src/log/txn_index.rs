@@ -1,0 +1,83 @@
+//! The aborted transactions that end in a segment: what a `read_committed` fetch tells the client to skip. One entry for each abort marker, written at once.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+const BYTES: usize = 24;
+
+/// A transaction of `producer_id` from `first` to its marker at `last`, both inclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Aborted {
+    pub(crate) producer_id: i64,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+}
+
+#[derive(Debug)]
+pub(crate) struct TxnIndex {
+    path: PathBuf,
+    pub(crate) entries: Vec<Aborted>,
+}
+
+impl TxnIndex {
+    pub(crate) fn empty(path: PathBuf) -> Self {
+        Self { path, entries: Vec::new() }
+    }
+
+    /// Whole entries in the order of their markers; a torn tail is ignored, because recovery reads those markers again.
+    pub(crate) fn load(path: PathBuf) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Ok(mut f) => {
+                f.read_to_end(&mut bytes)?;
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        let mut entries: Vec<Aborted> = Vec::new();
+        for b in bytes.chunks_exact(BYTES) {
+            let at = |i: usize| {
+                let mut n = [0; 8];
+                n.copy_from_slice(&b[i * 8..i * 8 + 8]);
+                i64::from_be_bytes(n)
+            };
+            let entry = Aborted { producer_id: at(0), first: at(1), last: at(2) };
+            if entry.first > entry.last || entries.last().is_some_and(|e| e.last >= entry.last) {
+                break;
+            }
+            entries.push(entry);
+        }
+        Ok(Self { path, entries })
+    }
+
+    pub(crate) fn push(&mut self, entry: Aborted) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(BYTES);
+        for n in [entry.producer_id, entry.first, entry.last] {
+            bytes.extend_from_slice(&n.to_be_bytes());
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        // A torn entry before would shift this one.
+        file.set_len((self.entries.len() * BYTES) as u64)?;
+        file.write_all(&bytes)?;
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Forgets transactions whose marker is at `next` or later.
+    pub(crate) fn cut(&mut self, next: i64) -> io::Result<()> {
+        let keep = self.entries.partition_point(|e| e.last < next);
+        self.entries.truncate(keep);
+        match OpenOptions::new().write(true).open(&self.path) {
+            Ok(f) => f.set_len((keep * BYTES) as u64),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
