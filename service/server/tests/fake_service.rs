@@ -55,7 +55,10 @@ fn answer(mut stream: TcpStream, script: Script, seen: &Mutex<Vec<String>>) {
     match script(&statement) {
         Some((status, body)) => {
             let body = body.to_string();
-            let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
             // The client may be gone already.
             drop(stream.write_all((head + &body).as_bytes()));
         }

@@ -2,7 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod command_line;
+#[cfg(feature = "dev")]
+mod dev;
 mod fake_service;
 mod shell;
 mod terminal;
+mod topic;
 mod topic_usage;

@@ -55,7 +55,8 @@ fn prepare(args: &DevArgs) -> Result<Config, String> {
         fs::rename(&log, args.data.join("millstream.log.1")).map_err(|e| cannot(&log, e))?;
     }
     let file = File::options().create(true).append(true).open(&log).map_err(|e| cannot(&log, e))?;
-    telemetry::init_file(&config.telemetry, file, if args.demo { SHOWN_IN_DEMO } else { SHOWN }).map_err(|e| chain(&e))?;
+    telemetry::init_file(&config.telemetry, file, if args.demo { SHOWN_IN_DEMO } else { SHOWN })
+        .map_err(|e| chain(&e))?;
     Ok(config)
 }
 

@@ -121,7 +121,10 @@ impl Demo<'_> {
         admin.create(&spec).await.map_err(|e| chain(&e))?;
         let offsets = admin.offsets(TOPIC).await.map_err(|e| chain(&e))?;
         if offsets.len() != PARTITIONS as usize {
-            return Err(format!("topic {TOPIC} has {} partitions, so it is not the demo's: use --data with another folder", offsets.len()));
+            return Err(format!(
+                "topic {TOPIC} has {} partitions, so it is not the demo's: use --data with another folder",
+                offsets.len()
+            ));
         }
         let there = offsets.iter().map(|o| o.high_watermark.0.max(0) as u64).sum::<u64>();
         let mut generator = Generator::new(self.logs.as_ref());
@@ -164,9 +167,11 @@ impl Demo<'_> {
         let end: i64 = offsets.iter().map(|o| o.stable.0).sum();
         let begun = Instant::now();
         loop {
-            let rows = rows(&self.client, "SELECT sum(applied) FROM millstream.regions WHERE \"table\" = 'orders'").await?;
+            let rows =
+                rows(&self.client, "SELECT sum(applied) FROM millstream.regions WHERE \"table\" = 'orders'").await?;
             let applied = rows.first().and_then(|r| number(r.first()?)).unwrap_or(0.0);
-            self.screen.frame(&[format!("table {TOPIC:<12} {}  {applied} of {end} records read", bar(applied / end as f64))]);
+            self.screen
+                .frame(&[format!("table {TOPIC:<12} {}  {applied} of {end} records read", bar(applied / end as f64))]);
             if applied >= end as f64 {
                 self.screen.keep();
                 return Ok(());
@@ -189,7 +194,10 @@ impl Demo<'_> {
             let best = ask(&self.client, BEST).await?;
             let mut lines = vec![
                 String::new(),
-                format!("live for {left} s more: {} records were added to topic {TOPIC} since the views were made", produced.load(Ordering::Relaxed)),
+                format!(
+                    "live for {left} s more: {} records were added to topic {TOPIC} since the views were made",
+                    produced.load(Ordering::Relaxed)
+                ),
                 String::new(),
                 "view by_customer, best customers:".to_owned(),
             ];
@@ -210,7 +218,11 @@ impl Demo<'_> {
         self.screen.text("");
         let begun = Instant::now();
         loop {
-            let backfills = rows(&self.client, "SELECT name, sum(rows), sum(total), avg(fraction) FROM millstream.backfills GROUP BY name").await?;
+            let backfills = rows(
+                &self.client,
+                "SELECT name, sum(rows), sum(total), avg(fraction) FROM millstream.backfills GROUP BY name",
+            )
+            .await?;
             let states = rows(&self.client, "SELECT name, state FROM millstream.jobs").await?;
             let state = |view: &str| {
                 let row = states.iter().find(|r| r.first().and_then(Value::as_str) == Some(view));
@@ -247,7 +259,10 @@ impl Demo<'_> {
         let begin = if running {
             "It goes on until Ctrl-C. Try, in another terminal:".to_owned()
         } else {
-            format!("Everything is kept in {0}. Start it again with `{me} dev --data {0}`, and try, in another terminal:", self.place.args.data.display())
+            format!(
+                "Everything is kept in {0}. Start it again with `{me} dev --data {0}`, and try, in another terminal:",
+                self.place.args.data.display()
+            )
         };
         self.screen.text(&format!(
             "\n{begin}\n  \

@@ -80,7 +80,9 @@ async fn fold(logs: &dyn LogSystem) -> Result<(u64, HashMap<i64, i64>), String> 
                 }
                 LogEvent::Position { next } => position = next,
                 LogEvent::EndReached { end } => position = end,
-                LogEvent::OutOfRange { wanted, .. } => return Err(format!("offset {wanted} of topic {DERIVED} is gone")),
+                LogEvent::OutOfRange { wanted, .. } => {
+                    return Err(format!("offset {wanted} of topic {DERIVED} is gone"));
+                }
                 LogEvent::Failed(e) => return Err(chain(&e)),
             }
         }
