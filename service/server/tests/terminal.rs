@@ -4,7 +4,6 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{Read, Write},
-    os::fd::OwnedFd,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex},
     time::{Duration, Instant},
@@ -39,7 +38,7 @@ impl Terminal {
             .unwrap();
         let screen = Arc::new((Mutex::new(String::new()), Condvar::new()));
         let shown = Arc::clone(&screen);
-        let mut output = File::from(OwnedFd::from(master.try_clone().unwrap()));
+        let mut output = File::from(master.try_clone().unwrap());
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // Reading fails when the process is gone.

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &ServeArgs) -> ExitCode {
         complain(format_args!("millstream: {}", chain(&e)));
         return ExitCode::from(FAILED);
     }
-    match runtimes::run(async |tasks, stop| node::run(config, tasks, stop, announce).await) {
+    match runtimes::run(async |tasks, stop| Box::pin(node::run(config, tasks, stop, announce)).await) {
         Ok(Ok(())) => {
             tracing::info!("stopped");
             ExitCode::SUCCESS

@@ -37,7 +37,7 @@ pub(crate) struct Details {
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The service answered that it will not.
-    Refused(Refusal),
+    Refused(Box<Refusal>),
     /// No answer, or none that can be read.
     NoAnswer(String),
 }
@@ -71,7 +71,7 @@ impl Client {
                 .map_err(|e| Failure::NoAnswer(format!("unexpected answer of {}: {e}", self.url)));
         }
         Err(match serde_json::from_str(&text) {
-            Ok(refusal) => Failure::Refused(refusal),
+            Ok(refusal) => Failure::Refused(Box::new(refusal)),
             Err(_) => Failure::NoAnswer(format!("{} answered {status}: {}", self.url, text.trim())),
         })
     }

@@ -52,11 +52,11 @@ mod tests {
     use super::{super::client::Details, *};
 
     fn refused(line: usize, column: usize) -> Failure {
-        Failure::Refused(Refusal {
+        Failure::Refused(Box::new(Refusal {
             error_code: "NO_SUCH_COLUMN".to_owned(),
             message: "there is no column x".to_owned(),
             details: Details { line: Some(line), column: Some(column), hint: Some("write y".to_owned()), cause: None },
-        })
+        }))
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(crate) async fn run(place: &Place<'_>, addresses: Addresses) -> Result<(), S
         logs: KafkaCluster::connect(options).map_err(|e| chain(&e))?,
         screen: Screen::new(),
     };
-    let mut generator = demo.topic().await?;
+    let generator = demo.topic().await?;
     demo.statement(TABLE).await?;
     demo.table_has_read_its_topic().await?;
     let (stop, produced) = (CancellationToken::new(), Arc::clone(&generator.produced));
