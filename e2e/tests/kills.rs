@@ -10,6 +10,7 @@ use std::{
 
 use millstream_e2e::{
     broker::Broker,
+    client::Client,
     oracle,
     orders::{self, Orders},
     sandbox::{Options, Sandbox},
@@ -40,27 +41,42 @@ fn spread(mut orders: Orders, feed: topic::Feed, n: u64, stop: Arc<AtomicBool>) 
     })
 }
 
+/// Half of the records in the topic, both views just created, the other half on its way.
+struct Busy {
+    rng: StdRng,
+    broker: Broker,
+    sandbox: Sandbox,
+    client: Client,
+    stop: Arc<AtomicBool>,
+    load: tokio::task::JoinHandle<Orders>,
+}
+
+impl Busy {
+    async fn start(prefix: &str) -> Busy {
+        let seed = seed();
+        println!("seed {seed}");
+        let broker = Broker::start_own();
+        let b = broker.bootstrap().to_owned();
+        topic::create(&b, "orders", 4, &[]).await;
+        let sandbox = Sandbox::new(&Options::new(&b, prefix).extra(BUSY));
+        let client = sandbox.start().await;
+        client.sql(orders::TABLE).await;
+        let n = scaled(1_000_000);
+        let mut orders = Orders::new("orders", 4, n * 2 / 5, (n / 100).max(10), seed);
+        let feed = topic::Feed::new(&b);
+        orders.many(&feed, n / 2);
+        client.sql(oracle::BIG).await;
+        client.sql(oracle::BY_CUSTOMER).await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let load = spread(orders, feed, n / 2, Arc::clone(&stop));
+        Busy { rng: StdRng::seed_from_u64(seed), broker, sandbox, client, stop, load }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_kills_at_random_moments() {
-    let seed = seed();
-    println!("seed {seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
+    let Busy { mut rng, broker, sandbox, stop, load, .. } = Busy::start("kills").await;
     let kills: u32 = std::env::var("MILLSTREAM_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(30);
-    let broker = Broker::start_own();
-    let b = broker.bootstrap().to_owned();
-    topic::create(&b, "orders", 4, &[]).await;
-    let sandbox = Sandbox::new(&Options::new(&b, "kills").extra(BUSY));
-    let client = sandbox.start().await;
-    client.sql(orders::TABLE).await;
-    let n = scaled(1_000_000);
-    let mut orders = Orders::new("orders", 4, n * 2 / 5, (n / 100).max(10), seed);
-    let feed = topic::Feed::new(&b);
-    orders.many(&feed, n / 2);
-    client.sql(oracle::BIG).await;
-    client.sql(oracle::BY_CUSTOMER).await;
-
-    let stop = Arc::new(AtomicBool::new(false));
-    let load = spread(orders, feed, n / 2, Arc::clone(&stop));
     for i in 0..kills {
         // The moment is the test's input: anywhere between the first instruction and some epochs later.
         tokio::time::sleep(Duration::from_millis(rng.random_range(0..3000))).await;
@@ -74,29 +90,13 @@ async fn thirty_kills_at_random_moments() {
     let orders = load.await.expect("the generator does not panic");
     sandbox.kill();
     let client = sandbox.start().await;
-    oracle::check(&client, &b, &orders, Duration::from_secs(300)).await;
+    oracle::check(&client, broker.bootstrap(), &orders, Duration::from_secs(300)).await;
     println!("{kills} kills, {} records: oracle exact", orders.produced);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_broker_restarts() {
-    let seed = seed();
-    println!("seed {seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
-    let broker = Broker::start_own();
-    let b = broker.bootstrap().to_owned();
-    topic::create(&b, "orders", 4, &[]).await;
-    let sandbox = Sandbox::new(&Options::new(&b, "restarts").extra(BUSY));
-    let client = sandbox.start().await;
-    client.sql(orders::TABLE).await;
-    let n = scaled(1_000_000);
-    let mut orders = Orders::new("orders", 4, n * 2 / 5, (n / 100).max(10), seed);
-    let feed = topic::Feed::new(&b);
-    orders.many(&feed, n / 2);
-    client.sql(oracle::BIG).await;
-    client.sql(oracle::BY_CUSTOMER).await;
-    let load = spread(orders, feed, n / 2, Arc::new(AtomicBool::new(false)));
-    let mut broker = broker;
+    let Busy { mut rng, mut broker, sandbox, client, load, .. } = Busy::start("restarts").await;
     for i in 0..5 {
         tokio::time::sleep(Duration::from_millis(rng.random_range(500..4000))).await;
         broker = tokio::task::spawn_blocking(move || {
@@ -113,6 +113,6 @@ async fn five_broker_restarts() {
     }
     let orders = load.await.expect("the generator does not panic");
     assert!(sandbox.is_running(), "the service outlives its broker");
-    oracle::check(&client, &b, &orders, Duration::from_secs(300)).await;
+    oracle::check(&client, broker.bootstrap(), &orders, Duration::from_secs(300)).await;
     println!("5 broker restarts, {} records: oracle exact", orders.produced);
 }

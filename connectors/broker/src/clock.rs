@@ -20,7 +20,7 @@ impl Clock {
         now.as_millis() as i64 + self.shift_ms.load(Ordering::Relaxed)
     }
 
-    #[cfg(any(test, feature = "faults"))]
+    #[cfg(feature = "faults")]
     pub(crate) fn set_ms(&self, now_ms: i64) {
         self.shift_ms.store(0, Ordering::Relaxed);
         let shift = now_ms - self.now_ms();

@@ -31,6 +31,9 @@ pub(crate) struct Node {
     pub(crate) faults: Faults,
     /// Becomes true once.
     pub(crate) stopping: watch::Sender<bool>,
+    /// For fault commands, which come from other runtimes or none.
+    #[cfg(feature = "faults")]
+    pub(crate) runtime: tokio::runtime::Handle,
 }
 
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
@@ -52,8 +55,20 @@ impl Node {
         let faults = Faults;
         let parts = (Arc::clone(&topics), Arc::clone(&groups), faults.clone(), clock.clone());
         let transactions = Transactions::open(dir, sync, config.transaction_max_timeout, parts, full)?;
+        transactions.abort_strays()?;
         let stopping = watch::Sender::new(false);
-        Ok(Self { cluster_id, clock, topics, groups, transactions: Arc::new(transactions), faults, stopping, config })
+        Ok(Self {
+            cluster_id,
+            clock,
+            topics,
+            groups,
+            transactions: Arc::new(transactions),
+            faults,
+            stopping,
+            config,
+            #[cfg(feature = "faults")]
+            runtime: tokio::runtime::Handle::current(),
+        })
     }
 
     /// Starts the periodic work; it ends when the node stops.

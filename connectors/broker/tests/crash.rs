@@ -47,7 +47,7 @@ impl Process {
         self.bootstrap.rsplit(':').next().unwrap().parse().unwrap()
     }
 
-    fn kill(mut self) {
+    fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -85,12 +85,21 @@ fn plain_load(bootstrap: &str, acked: Arc<Acked>, stop: &AtomicBool) -> u32 {
             }
             Err((e, _)) => panic!("{e}"),
         }
-        if n % 200 == 0 {
-            std::thread::sleep(Duration::from_millis(1));
+        if n % 100 == 0 {
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
     p.flush(DEADLINE).unwrap();
     n
+}
+
+/// Ends the loads when the test fails, too.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -148,6 +157,7 @@ fn killing_the_process_loses_nothing() {
     }
     let (acked, stop, progress) = (Arc::new(Acked::default()), AtomicBool::new(false), AtomicU32::new(0));
     let (sent, outcomes) = std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
         let plain = scope.spawn(|| plain_load(&bootstrap, Arc::clone(&acked), &stop));
         let transactions = scope.spawn(|| transactional_load(&bootstrap, &stop, &progress));
         for round in 0..kills {

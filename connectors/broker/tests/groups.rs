@@ -45,8 +45,8 @@ impl Member {
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                if let Some(message) = consumer.poll(Duration::from_millis(50)) {
-                    let m = message.unwrap();
+                // Errors are those of a broker that restarts.
+                if let Some(Ok(m)) = consumer.poll(Duration::from_millis(50)) {
                     seen.lock().unwrap().entry(name.clone()).or_default().push((m.partition(), m.offset()));
                     consumer.commit_message(&m, CommitMode::Async).unwrap();
                 }

@@ -13,8 +13,11 @@ use rdkafka::{
     client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
-    producer::{BaseProducer, BaseRecord, Producer},
+    producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer},
 };
+
+/// Serves its own events: without, an abort waits for a poll that never comes.
+pub(crate) type Sender = ThreadedProducer<DefaultProducerContext>;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -61,6 +64,7 @@ impl Running {
                 Ok(broker) => break broker,
                 Err(e) => assert!(Instant::now() < deadline, "{e}"),
             }
+            std::thread::sleep(Duration::from_millis(5));
         });
     }
 
@@ -77,6 +81,8 @@ impl Running {
 pub(crate) fn client(bootstrap: &str, options: &[(&str, &str)]) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", bootstrap);
+    // Brokers come back within milliseconds here.
+    config.set("reconnect.backoff.ms", "20").set("reconnect.backoff.max.ms", "200");
     for (name, value) in options {
         config.set(*name, *value);
     }
@@ -96,11 +102,11 @@ pub(crate) fn create(bootstrap: &str, topic: &str, partitions: i32, config: &[(&
     assert_eq!(outcome, [Ok(topic.to_owned())]);
 }
 
-pub(crate) fn producer(bootstrap: &str, options: &[(&str, &str)]) -> BaseProducer {
+pub(crate) fn producer(bootstrap: &str, options: &[(&str, &str)]) -> Sender {
     client(bootstrap, &[("linger.ms", "1"), ("message.timeout.ms", "60000")]).clone_with(options).create().unwrap()
 }
 
-pub(crate) fn transactional(bootstrap: &str, id: &str, options: &[(&str, &str)]) -> BaseProducer {
+pub(crate) fn transactional(bootstrap: &str, id: &str, options: &[(&str, &str)]) -> Sender {
     let base = client(bootstrap, &[("transactional.id", id), ("linger.ms", "1")]);
     base.clone_with(options).create().unwrap()
 }
@@ -120,18 +126,18 @@ impl CloneWith for ClientConfig {
 }
 
 /// Sends keys as records `key=v<key>` to partition 0 and waits for them.
-pub(crate) fn send(producer: &BaseProducer, topic: &str, keys: impl IntoIterator<Item = u32>) {
+pub(crate) fn send(producer: &Sender, topic: &str, keys: impl IntoIterator<Item = u32>) {
     queue(producer, topic, keys);
     producer.flush(DEADLINE).unwrap();
 }
 
-pub(crate) fn queue(producer: &BaseProducer, topic: &str, keys: impl IntoIterator<Item = u32>) {
+pub(crate) fn queue(producer: &Sender, topic: &str, keys: impl IntoIterator<Item = u32>) {
     for k in keys {
         let (key, value) = (k.to_string(), format!("v{k}"));
         let mut record = BaseRecord::to(topic).partition(0).key(&key).payload(&value);
         while let Err((e, again)) = producer.send(record) {
             assert_eq!(e, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull));
-            producer.poll(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
             record = again;
         }
     }

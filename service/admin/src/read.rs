@@ -8,7 +8,7 @@ use arrow::{
     util::display::FormatOptions,
 };
 use futures::StreamExt;
-use millstream_storage::{Region, ScanItem, ScanRequest};
+use millstream_storage::{KeyMatch, Region, ScanItem, ScanRequest};
 use millstream_types::{Key, KeyCodec, TableSchema};
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub(crate) async fn by_key(
     let mut left = limit;
     for region in regions {
         let columns = Some(region.schema().visible());
-        let found = region.lookup(vec![prefix.clone()], region.applied(), columns).await?.rows;
+        let found = region.lookup(vec![prefix.clone()], KeyMatch::Prefix, region.applied(), columns).await?.rows;
         let found = found.slice(0, found.num_rows().min(left));
         left -= found.num_rows();
         if found.num_rows() > 0 {

@@ -19,8 +19,8 @@ use millstream_admin::{
     routes, serve,
 };
 use millstream_storage::{
-    Estimate, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream, Storage,
-    StorageError, WalBinding,
+    Estimate, KeyMatch, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream,
+    Storage, StorageError, WalBinding,
     api::{AppliedEntry, FileStatus},
 };
 use millstream_types::{
@@ -128,6 +128,7 @@ impl Region for FakeRegion {
     async fn lookup(
         &self,
         prefixes: Vec<Key>,
+        _by: KeyMatch,
         at: Seq,
         columns: Option<Vec<usize>>,
     ) -> Result<LookupRows, StorageError> {

@@ -11,7 +11,7 @@ use std::{
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use futures::StreamExt;
 use millstream_storage::{
-    ScanItem, ScanRequest,
+    KeyMatch, ScanItem, ScanRequest,
     compaction::{KeepRule, pick_all, rewrite},
     layout::Layout,
     manifest::FileEntry,
@@ -162,7 +162,8 @@ async fn main() {
         let encoded = layout.encode_key_columns(&[ids]).unwrap();
         let prefixes = (0..keys).map(|i| Key::from(encoded.get(i))).collect();
         let start = Instant::now();
-        let found = lookup(newer.clone(), reader.clone(), prefixes, Seq(applied as i64), None).await.unwrap();
+        let found =
+            lookup(newer.clone(), reader.clone(), prefixes, KeyMatch::Whole, Seq(applied as i64), None).await.unwrap();
         report(what, found.rows.num_rows(), start.elapsed());
     }
 }

@@ -102,6 +102,15 @@ pub struct LookupRows {
     pub which: Vec<u32>,
 }
 
+/// What the keys of a look-up are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyMatch {
+    /// All key columns of a row: at most one row each. Row groups that cannot hold the key are passed over by their filter.
+    Whole,
+    /// The first key columns: all rows whose encoded key starts with them (a whole key is a prefix of itself).
+    Prefix,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Estimate {
     pub rows: u64,
@@ -185,10 +194,11 @@ pub trait Region: Send + Sync + Debug {
     /// Reads over the version of the time of the call; memory: one row group per open SST.
     fn scan(&self, request: ScanRequest) -> ScanStream;
 
-    /// Rows as of `at` whose encoded key starts with one of `prefixes` (sorted ascending, distinct; a whole key is a prefix of itself).
+    /// Rows as of `at` with one of these keys (sorted ascending, distinct).
     async fn lookup(
         &self,
-        prefixes: Vec<Key>,
+        keys: Vec<Key>,
+        by: KeyMatch,
         at: Seq,
         columns: Option<Vec<usize>>,
     ) -> Result<LookupRows, StorageError>;

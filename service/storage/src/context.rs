@@ -120,7 +120,8 @@ impl Context {
             region: config.region_buffer_bytes,
             max_frozen: config.flush.max_frozen,
         };
-        let limits = CacheLimits { footers: config.sst.cache_bytes / 4, pages: config.sst.cache_bytes / 4 * 3 };
+        let quarter = config.sst.cache_bytes / 4;
+        let limits = CacheLimits { footers: quarter, filters: quarter, pages: quarter * 2 };
         Ok(Arc::new(Self {
             metrics: Metrics::new(&deps.registry)?,
             runner: Runner::new(deps.tasks),

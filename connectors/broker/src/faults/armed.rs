@@ -359,8 +359,9 @@ impl FaultHandle {
 
     /// As if the timeout had passed: aborts the open transaction and fences its producer.
     pub async fn expire_transaction(&self, id: &str) -> io::Result<()> {
-        let now = self.node.clock.now_ms();
-        self.node.transactions.expire(id, now).await.map_err(io::Error::other)
+        let (node, id) = (Arc::clone(&self.node), id.to_owned());
+        let expiry = async move { node.transactions.expire(&id, node.clock.now_ms()).await };
+        self.node.runtime.spawn(expiry).await?.map_err(io::Error::other)
     }
 
     /// Deletes the topic and makes it again with the same partitions and configs, and another id.

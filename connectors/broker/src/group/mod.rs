@@ -251,6 +251,15 @@ impl Groups {
         Ok(())
     }
 
+    /// (group, producer) of all offsets that wait for the end of a transaction.
+    pub(crate) fn open_producers(&self) -> Vec<(String, i64)> {
+        let live = self.live();
+        let of = |(name, held): (&String, &Held)| {
+            held.offsets.pending.keys().map(|id| (name.clone(), *id)).collect::<Vec<_>>()
+        };
+        live.groups.iter().flat_map(of).collect()
+    }
+
     /// Looks at one group.
     pub(crate) fn with<T>(&self, name: &str, look: impl FnOnce(Option<&Held>) -> T) -> T {
         look(self.live().groups.get(name))

@@ -171,8 +171,10 @@ pub(crate) mod tests {
 
     impl Draw<'_> {
         fn fields(&mut self, fields: &[Field]) {
-            for field in fields.iter().filter(|f| (f.since..=f.until).contains(&self.version)) {
-                self.value(&field.kind);
+            for field in fields {
+                if (field.since..=field.until).contains(&self.version) {
+                    self.value(&field.kind);
+                }
             }
             if self.flexible {
                 self.out.push(0);

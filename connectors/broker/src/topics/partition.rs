@@ -49,7 +49,10 @@ impl Partition {
         if waiters.len() == waiters.capacity() {
             waiters.retain(|w| w.strong_count() > 0);
         }
-        waiters.push(Arc::downgrade(waiter));
+        // A fetch that another partition woke is still here.
+        if !waiters.iter().any(|w| std::ptr::eq(w.as_ptr(), Arc::as_ptr(waiter))) {
+            waiters.push(Arc::downgrade(waiter));
+        }
     }
 
     /// End, last stable offset or log start have changed.

@@ -4,7 +4,7 @@
 pub(crate) mod state;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -182,14 +182,12 @@ impl Transactions {
         group: Option<&str>,
     ) -> Result<(), ResponseError> {
         self.settled(id).await?;
-        let ticket = {
-            let mut live = self.live();
-            match state::add(live.by_id.get(id), who, partitions, group, self.clock.now_ms())? {
-                Some(tx) => self.write(&mut live, id, tx)?,
-                None => Ticket::default(),
-            }
-        };
-        self.durable(ticket).await
+        let mut live = self.live();
+        if let Some(tx) = state::add(live.by_id.get(id), who, partitions, group, self.clock.now_ms())? {
+            // Not synced: the end of the transaction syncs it, and what a power loss takes before is aborted by `abort_strays`.
+            self.write(&mut live, id, tx)?;
+        }
+        Ok(())
     }
 
     /// Decides the end of a transaction; the markers follow on their own.
@@ -212,9 +210,7 @@ impl Transactions {
 
     /// Is the partition part of this producer's open transaction?
     pub(crate) fn has_partition(&self, who: Expected, topic: &str, partition: i32) -> bool {
-        let live = self.live();
-        let tx = live.by_producer.get(&who.producer_id).and_then(|id| live.by_id.get(id));
-        tx.is_some_and(|t| {
+        self.of_producer(who.producer_id, |t| {
             t.status == state::Status::Ongoing
                 && t.epoch == who.epoch
                 && t.partitions.get(topic).is_some_and(|p| p.contains(&partition))
@@ -323,6 +319,39 @@ impl Transactions {
         self.durable(ticket).await?;
         self.finish(id);
         Ok(())
+    }
+
+    /// At start: ends transactions that logs or groups know as open and the journal does not. Only a power loss makes them, by taking the newest journal
+    /// entries. Nobody was told that they committed.
+    pub(crate) fn abort_strays(&self) -> io::Result<()> {
+        for topic in self.topics.all() {
+            for partition in &topic.partitions {
+                let mut log = partition.log();
+                let open = log.producers().filter(|(_, s)| s.open_since.is_some()).map(|(id, s)| (id, s.epoch));
+                for (producer_id, epoch) in open.collect::<Vec<_>>() {
+                    let known = |t: &Transaction| {
+                        t.is_active()
+                            && t.partitions.get(topic.name.as_str()).is_some_and(|p| p.contains(&partition.index))
+                    };
+                    if !self.of_producer(producer_id, known) {
+                        tracing::warn!(topic = %topic.name, partition = partition.index, producer_id, "aborting a transaction that nobody knows");
+                        let now = self.clock.now_ms();
+                        log.append_marker(Marker::Abort, producer_id, epoch, now).map_err(io::Error::other)?;
+                    }
+                }
+            }
+        }
+        for (group, producer_id) in self.groups.open_producers() {
+            if !self.of_producer(producer_id, |t| t.is_active() && t.groups.contains(&group)) {
+                self.groups.end_transaction(producer_id, &BTreeSet::from([group]), Marker::Abort)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn of_producer(&self, producer_id: i64, is: impl FnOnce(&Transaction) -> bool) -> bool {
+        let live = self.live();
+        live.by_producer.get(&producer_id).and_then(|id| live.by_id.get(id)).is_some_and(is)
     }
 
     /// A copy of one id's state.

@@ -62,6 +62,13 @@ pub(crate) struct Transaction {
     pub(crate) changed_ms: i64,
 }
 
+impl Transaction {
+    /// Its end is still to come, or its markers are.
+    pub(crate) fn is_active(&self) -> bool {
+        self.status == Status::Ongoing || self.status.prepared().is_some()
+    }
+}
+
 /// What `init` leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Init {

@@ -25,7 +25,7 @@ use datafusion::{
     },
 };
 use futures::{StreamExt, TryStreamExt};
-use millstream_storage::{Region, ScanItem, ScanRequest, ScanStream, Storage, StorageError};
+use millstream_storage::{KeyMatch, Region, ScanItem, ScanRequest, ScanStream, Storage, StorageError};
 use millstream_types::{ErrorKind, Key, RegionId, Seq, TableId, TableSchema};
 
 use super::pushdown;
@@ -246,7 +246,7 @@ impl PartitionStream for RegionPartition {
                 let (region, keys, at, columns) =
                     (Arc::clone(&self.region), keys.clone(), self.at, self.columns.clone());
                 futures::stream::once(async move {
-                    let found = region.lookup(keys, at, Some(columns)).await.map_err(external)?;
+                    let found = region.lookup(keys, KeyMatch::Whole, at, Some(columns)).await.map_err(external)?;
                     fit(found.rows)
                 })
                 .boxed()

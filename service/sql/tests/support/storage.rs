@@ -12,8 +12,8 @@ use arrow::{array::RecordBatch, compute::concat_batches};
 use async_trait::async_trait;
 use futures::StreamExt;
 use millstream_storage::{
-    Estimate, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream, Storage,
-    StorageError, api::AppliedEntry,
+    Estimate, KeyMatch, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream,
+    Storage, StorageError, api::AppliedEntry,
 };
 use millstream_types::{
     Chunk, Epoch, EpochCuts, JobId, Key, KeyCodec, LeaderEpoch, Op, Pos, RegionId, Seq, ShardId, TableSchema,
@@ -155,6 +155,7 @@ impl Region for FakeRegion {
     async fn lookup(
         &self,
         prefixes: Vec<Key>,
+        _by: KeyMatch,
         _at: Seq,
         columns: Option<Vec<usize>>,
     ) -> Result<LookupRows, StorageError> {

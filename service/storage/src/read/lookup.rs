@@ -2,7 +2,7 @@
 //!
 //! Sources are asked from new to old. A whole key is done at its first hit, since sources are disjoint in sequence. A hit that is longer than what was
 //! asked says that this was a prefix: all sources are asked, and the newest version of each key wins in the end. In SSTs the keys of the footer lead to
-//! segments of rows; of those the key and hidden columns are decoded. The other columns are decoded in the end, of the segments in which something live was
+//! segments of rows, unless the row group's key filter knows that a whole key is not there; of those the key and hidden columns are decoded. The other columns are decoded in the end, of the segments in which something live was
 //! found. Both are kept for the next look-up.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -14,26 +14,27 @@ use rustc_hash::FxHashMap;
 
 use super::block::{Block, Part, Projection, gather};
 use crate::{
-    LookupRows, StorageError,
+    KeyMatch, LookupRows, StorageError,
     manifest::FileEntry,
     region::version::Version,
-    sst::{SstFile, SstReader, Window},
+    sst::{GroupMeta, SstFile, SstReader, Window},
 };
 
 /// Row groups of one sorted run that are fetched at a time.
 const READS: usize = 16;
 
-/// Rows as of `at` whose encoded key starts with one of `prefixes` (ascending, distinct), in key order. Empty for append regions, whose rows have no key.
+/// Rows as of `at` with one of `keys` (ascending, distinct), in key order. Empty for append regions, whose rows have no key.
 pub async fn lookup(
     version: Arc<Version>,
     reader: Arc<SstReader>,
-    prefixes: Vec<Key>,
+    keys: Vec<Key>,
+    by: KeyMatch,
     at: Seq,
     columns: Option<Vec<usize>>,
 ) -> Result<LookupRows, StorageError> {
     let projection = Projection::table(&version.layout, columns.as_deref())?;
-    let prefixes: Vec<&[u8]> = prefixes.iter().map(Key::as_bytes).collect();
-    find(&version, &reader, &prefixes, at, &projection).await
+    let keys: Vec<&[u8]> = keys.iter().map(Key::as_bytes).collect();
+    find(&version, &reader, &keys, by, at, &projection).await
 }
 
 /// A version of a key.
@@ -48,6 +49,7 @@ struct Hit {
 /// What is still looked for.
 struct Search<'a> {
     prefixes: &'a [&'a [u8]],
+    by: KeyMatch,
     done: Vec<bool>,
     at: i64,
     hits: Vec<Hit>,
@@ -62,12 +64,20 @@ pub(super) async fn find(
     version: &Version,
     reader: &Arc<SstReader>,
     prefixes: &[&[u8]],
+    by: KeyMatch,
     at: Seq,
     projection: &Arc<Projection>,
 ) -> Result<LookupRows, StorageError> {
     let nested = prefixes.windows(2).any(|w| w[1].starts_with(w[0]));
-    let mut search =
-        Search { prefixes, done: vec![false; prefixes.len()], at: at.0, hits: Vec::new(), nested, reads: Vec::new() };
+    let mut search = Search {
+        prefixes,
+        by,
+        done: vec![false; prefixes.len()],
+        at: at.0,
+        hits: Vec::new(),
+        nested,
+        reads: Vec::new(),
+    };
     if version.layout.is_keyed() {
         let window = Window { after: Pos::NotStarted, until: Pos::End, from: Seq(i64::MIN), to: at };
         for run in version.runs.iter().rev().filter(|r| !r.is_empty() && window.sequences(r.from, r.end)) {
@@ -88,6 +98,20 @@ pub(super) async fn find(
 /// Whether keys in `[first, last]` can start with `prefix`.
 fn may_hold(prefix: &[u8], first: &[u8], last: &[u8]) -> bool {
     prefix <= last && (first <= prefix || first.starts_with(prefix))
+}
+
+/// The segments of a row group that can hold these prefixes (ascending).
+fn segments<'a>(group: &GroupMeta, prefixes: impl Iterator<Item = &'a [u8]>) -> Vec<u32> {
+    let mut segments: Vec<u32> = Vec::new();
+    for prefix in prefixes {
+        // The key may begin in the segment before the first one that starts at or above it.
+        let from = group.segments.partition_point(|first| first.as_bytes() < prefix).saturating_sub(1);
+        let to =
+            group.segments.partition_point(|first| first.as_bytes() <= prefix || first.as_bytes().starts_with(prefix));
+        let next = segments.last().map_or(0, |s| s + 1);
+        segments.extend((from as u32).max(next)..to as u32);
+    }
+    segments
 }
 
 impl Search<'_> {
@@ -131,6 +155,7 @@ impl Search<'_> {
         files: &[Arc<FileEntry>],
         window: &Window,
     ) -> Result<(), StorageError> {
+        let (prefixes, by) = (self.prefixes, self.by);
         let mut reads: Vec<(Arc<SstFile>, usize, Vec<u32>)> = Vec::new();
         for entry in files.iter().filter(|f| window.file(f)) {
             let Some((first, last)) = &entry.key else { continue };
@@ -138,13 +163,19 @@ impl Search<'_> {
                 continue;
             }
             let file = reader.open(entry).await?;
-            for (group, segments) in self.segments(&file, window) {
-                reads.push((file.clone(), group, segments));
+            for (group, wanted) in self.candidates(&file, window) {
+                reads.push((file.clone(), group, wanted));
             }
         }
-        let fetched = futures::stream::iter(reads.into_iter().map(|(file, group, segments)| {
+        let fetched = futures::stream::iter(reads.into_iter().map(|(file, group, mut wanted)| {
             let (reader, keys) = (reader.clone(), keys.clone());
             async move {
+                if by == KeyMatch::Whole
+                    && let Some(filter) = reader.filter(&file, group).await?
+                {
+                    wanted.retain(|i| filter.may_hold(prefixes[*i as usize]));
+                }
+                let segments = segments(&file.meta.groups[group], wanted.iter().map(|i| prefixes[*i as usize]));
                 let batches = reader.segments(&file, &keys, group, &segments).await?;
                 Ok::<_, StorageError>((file, group, segments, batches))
             }
@@ -175,27 +206,19 @@ impl Search<'_> {
         self.range(first, last).any(|i| !self.done[i] && may_hold(self.prefixes[i], first, last))
     }
 
-    /// The segments of a file that can hold what is looked for, by row group.
-    fn segments(&self, file: &SstFile, window: &Window) -> BTreeMap<usize, Vec<u32>> {
+    /// The row groups of a file that can hold what is looked for by their key ranges, and which of the prefixes.
+    fn candidates(&self, file: &SstFile, window: &Window) -> BTreeMap<usize, Vec<u32>> {
         let groups = &file.meta.groups;
         let mut found: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        for (prefix, _) in self.prefixes.iter().zip(&self.done).filter(|(_, done)| !**done) {
+        for (place, prefix) in self.prefixes.iter().enumerate().filter(|(i, _)| !self.done[*i]) {
             let start = groups.partition_point(|g| g.last.as_bytes() < *prefix);
             for (i, group) in groups.iter().enumerate().skip(start) {
                 if !may_hold(prefix, group.first.as_bytes(), group.last.as_bytes()) {
                     break;
                 }
-                if !window.sequences(group.from, group.end) {
-                    continue;
+                if window.sequences(group.from, group.end) {
+                    found.entry(i).or_default().push(place as u32);
                 }
-                // The key may begin in the segment before the first one that starts at or above it.
-                let from = group.segments.partition_point(|first| first.as_bytes() < *prefix).saturating_sub(1);
-                let to = group
-                    .segments
-                    .partition_point(|first| first.as_bytes() <= *prefix || first.as_bytes().starts_with(prefix));
-                let segments = found.entry(i).or_default();
-                let next = segments.last().map_or(0, |s| s + 1);
-                segments.extend((from as u32).max(next)..to as u32);
             }
         }
         found

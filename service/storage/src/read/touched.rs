@@ -14,7 +14,7 @@ use super::{
     scan::{MARK_ROWS, merger},
 };
 use crate::{
-    ScanItem, ScanRequest, StorageError,
+    KeyMatch, ScanItem, ScanRequest, StorageError,
     region::version::Version,
     sst::{SstReader, Window},
 };
@@ -98,7 +98,7 @@ impl OldRows {
     /// The changes of some keys; `None` if none of them differs.
     async fn chunk(&self, keys: &[RowRef]) -> Result<Option<Chunk>, StorageError> {
         let prefixes: Vec<&[u8]> = keys.iter().map(|(block, row)| block.key(*row)).collect();
-        let old = find(&self.version, &self.reader, &prefixes, self.from, &self.projection).await?;
+        let old = find(&self.version, &self.reader, &prefixes, KeyMatch::Whole, self.from, &self.projection).await?;
         let live: Vec<bool> = keys.iter().map(|(block, row)| !block.is_delete(*row)).collect();
         let parts: Vec<Part> = keys
             .iter()

@@ -20,7 +20,7 @@ use super::{
     version::Version,
 };
 use crate::{
-    Estimate, LookupRows, Pin, PinOwner, Region, RegionStatus, ScanRequest, ScanStream, StorageError,
+    Estimate, KeyMatch, LookupRows, Pin, PinOwner, Region, RegionStatus, ScanRequest, ScanStream, StorageError,
     api::{AppliedEntry, FileStatus},
     context::Context,
     read,
@@ -157,13 +157,14 @@ impl Region for RegionHandle {
 
     async fn lookup(
         &self,
-        prefixes: Vec<Key>,
+        keys: Vec<Key>,
+        by: KeyMatch,
         at: Seq,
         columns: Option<Vec<usize>>,
     ) -> Result<LookupRows, StorageError> {
         let version = self.shared.version();
         self.check_kept(&version, at)?;
-        read::lookup(version, self.ctx.reader.clone(), prefixes, at, columns).await
+        read::lookup(version, self.ctx.reader.clone(), keys, by, at, columns).await
     }
 
     fn estimate(&self, from: Option<Seq>, to: Seq, after: &Pos) -> Estimate {

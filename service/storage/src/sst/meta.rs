@@ -34,6 +34,9 @@ pub struct GroupMeta {
     /// Keyed: the key of the first row of each segment, so that a look-up decodes one segment and not the group.
     #[serde(with = "hex_keys")]
     pub segments: Vec<Key>,
+    /// Keyed: offset and length of the key filter in the file. Absent in files of versions before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<(u64, u32)>,
 }
 
 /// One file.

@@ -2,6 +2,7 @@
 
 mod feed;
 mod file_types;
+mod filter;
 mod lru;
 mod meta;
 mod reader;
@@ -65,12 +66,13 @@ impl Default for SstOptions {
 #[derive(Debug, Clone)]
 pub struct CacheLimits {
     pub footers: usize,
+    pub filters: usize,
     pub pages: usize,
 }
 
 impl Default for CacheLimits {
     fn default() -> Self {
-        Self { footers: 32 << 20, pages: 96 << 20 }
+        Self { footers: 32 << 20, filters: 32 << 20, pages: 64 << 20 }
     }
 }
 

@@ -18,7 +18,7 @@ use parquet::{
     file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
 };
 
-use super::{BATCH_ROWS, CacheLimits, FileMeta, file_types::relabel, lru::Lru};
+use super::{BATCH_ROWS, CacheLimits, FileMeta, file_types::relabel, filter::KeyFilter, lru::Lru};
 use crate::{
     StorageError,
     layout::Layout,
@@ -38,6 +38,8 @@ type SegmentKey = (Arc<str>, u32, u32, u64);
 pub struct SstReader {
     bucket: Arc<Bucket>,
     footers: Lru<String, Arc<SstFile>>,
+    /// By file and row group.
+    filters: Lru<(Arc<str>, u32), Arc<KeyFilter>>,
     segments: Lru<SegmentKey, RecordBatch>,
 }
 
@@ -66,16 +68,37 @@ impl std::fmt::Debug for GroupReader {
 
 impl SstReader {
     pub fn new(bucket: Arc<Bucket>, limits: CacheLimits) -> Arc<Self> {
-        Arc::new(Self { bucket, footers: Lru::new(limits.footers), segments: Lru::new(limits.pages) })
+        Arc::new(Self {
+            bucket,
+            footers: Lru::new(limits.footers),
+            filters: Lru::new(limits.filters),
+            segments: Lru::new(limits.pages),
+        })
     }
 
     pub fn bucket(&self) -> &Arc<Bucket> {
         &self.bucket
     }
 
-    /// Bytes held in caches: (footers, decoded segments).
+    /// Bytes held in caches: (footers and filters, decoded segments).
     pub fn cached_bytes(&self) -> (usize, usize) {
-        (self.footers.bytes(), self.segments.bytes())
+        (self.footers.bytes() + self.filters.bytes(), self.segments.bytes())
+    }
+
+    /// The key filter of a row group, if it has one.
+    pub(crate) async fn filter(&self, file: &SstFile, group: usize) -> Result<Option<Arc<KeyFilter>>, StorageError> {
+        let Some((offset, len)) = file.meta.groups[group].filter else { return Ok(None) };
+        let key = (file.path.clone(), group as u32);
+        if let Some(filter) = self.filters.get(&key) {
+            return Ok(Some(filter));
+        }
+        let bytes = self.bucket.get_range(&file.path, offset..offset + u64::from(len)).await?;
+        let filter = KeyFilter::from_bytes(&bytes).filter(|f| f.size_bytes() == len as usize);
+        let bad =
+            || StorageError::corrupt(file.path.as_ref(), format!("the key filter of row group {group} is no filter"));
+        let filter = Arc::new(filter.ok_or_else(bad)?);
+        self.filters.put(key, filter.clone(), filter.size_bytes());
+        Ok(Some(filter))
     }
 
     /// The footer of a file, which must agree with its manifest entry.

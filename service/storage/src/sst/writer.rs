@@ -10,7 +10,7 @@ use arrow::{
     compute::nullif,
     datatypes::{DataType, SchemaRef},
 };
-use millstream_types::{RegionId, Seq};
+use millstream_types::{Key, RegionId, Seq};
 use parquet::{
     arrow::ArrowWriter,
     basic::{Compression, Encoding, ZstdLevel},
@@ -19,7 +19,7 @@ use parquet::{
     schema::types::ColumnPath,
 };
 
-use super::{FileMeta, GroupMeta, SEGMENT_ROWS, SstOptions, file_types};
+use super::{FileMeta, GroupMeta, SEGMENT_ROWS, SstOptions, file_types, filter::FilterBuilder};
 use crate::{
     StorageError,
     layout::{DELETE, Layout, SEQUENCE, batch_bytes, ops, sequences},
@@ -55,6 +55,8 @@ struct File {
     meta: FileMeta,
     /// The group in progress, and its raw bytes.
     group: Option<(GroupMeta, usize)>,
+    /// Keys of the group in progress.
+    filter: Option<FilterBuilder>,
 }
 
 /// Where the Parquet writer leaves finished row groups until they are uploaded.
@@ -122,29 +124,51 @@ impl<'a> Writer<'a> {
 
     fn append(&mut self, rows: RecordBatch, plain: bool) -> Result<(), StorageError> {
         let bytes = batch_bytes(&rows);
-        let (first, last) = (self.layout.key_at(&rows, 0)?, self.layout.key_at(&rows, rows.num_rows() - 1)?);
+        let n = rows.num_rows();
+        let keys = self.layout.keys(&rows)?;
+        let (first, last) = match self.layout.is_keyed() {
+            true => (Key::from(keys.get(0)), Key::from(keys.get(n - 1))),
+            false => (self.layout.key_at(&rows, 0)?, self.layout.key_at(&rows, n - 1)?),
+        };
         let seqs = sequences(&rows, self.layout.width());
         let from = Seq(seqs.iter().min().copied().unwrap_or_default());
         let end = Seq(seqs.iter().max().copied().unwrap_or_default()).next();
         let deletes = self.deletes(&rows);
-        let layout = self.layout;
+        let (keyed, group_rows) = (self.layout.is_keyed(), self.options.row_group_rows);
         let file = self.file()?;
         let (group, raw) = file.group.get_or_insert_with(|| {
-            (GroupMeta { rows: 0, first, last: last.clone(), from, end, plain: true, segments: Vec::new() }, 0)
+            (
+                GroupMeta {
+                    rows: 0,
+                    first,
+                    last: last.clone(),
+                    from,
+                    end,
+                    plain: true,
+                    segments: Vec::new(),
+                    filter: None,
+                },
+                0,
+            )
         });
-        if layout.is_keyed() {
+        if keyed {
             let next = group.rows.next_multiple_of(SEGMENT_ROWS);
-            for row in (next..group.rows + rows.num_rows()).step_by(SEGMENT_ROWS) {
-                group.segments.push(layout.key_at(&rows, row - group.rows)?);
-            }
+            group
+                .segments
+                .extend((next..group.rows + n).step_by(SEGMENT_ROWS).map(|r| keys.get(r - group.rows).into()));
+            let filter = match &mut file.filter {
+                Some(filter) => filter,
+                none => none.insert(FilterBuilder::new(group_rows)?),
+            };
+            (0..n).for_each(|row| filter.add(keys.get(row)));
         }
-        group.rows += rows.num_rows();
+        group.rows += n;
         group.last = last;
         group.from = group.from.min(from);
         group.end = group.end.max(end);
         group.plain &= plain;
         *raw += bytes;
-        file.meta.rows += rows.num_rows() as u64;
+        file.meta.rows += n as u64;
         file.meta.deletes += deletes.as_ref().map_or(0, |d| d.true_count() as u64);
         let rows = self.file_rows(rows, deletes)?;
         let file = self.file()?;
@@ -197,7 +221,7 @@ impl<'a> Writer<'a> {
                 groups: Vec::new(),
             };
             let upload = Upload::new(self.bucket.clone(), paths::sst(self.region, &name));
-            self.file = Some(File { name, writer, sink, upload, meta, group: None });
+            self.file = Some(File { name, writer, sink, upload, meta, group: None, filter: None });
         }
         Ok(self.file.as_mut().expect("made above"))
     }
@@ -238,8 +262,13 @@ impl<'a> Writer<'a> {
 
     async fn end_group(&mut self) -> Result<(), StorageError> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let Some((group, _)) = file.group.take() else { return Ok(()) };
+        let Some((mut group, _)) = file.group.take() else { return Ok(()) };
         file.writer.flush().map_err(|e| StorageError::internal("write parquet", e))?;
+        if let Some(filter) = file.filter.take() {
+            let bytes = filter.finish()?;
+            group.filter = Some((file.writer.bytes_written() as u64, bytes.len() as u32));
+            file.writer.write_all(&bytes).map_err(|e| StorageError::internal("write key filter", e))?;
+        }
         file.meta.single_version &= group.plain;
         file.meta.groups.push(group);
         file.upload.write(&file.sink.take()).await

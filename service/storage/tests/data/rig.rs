@@ -11,7 +11,7 @@ use arrow::{
 };
 use futures::TryStreamExt;
 use millstream_storage::{
-    Estimate, ScanItem, ScanRequest, StorageError,
+    Estimate, KeyMatch, ScanItem, ScanRequest, StorageError,
     compaction::{KeepRule, PickOptions, Plan, pick, pick_all, rewrite},
     layout::Layout,
     manifest::FileEntry,
@@ -233,8 +233,8 @@ impl Rig {
         net
     }
 
-    pub(super) async fn lookup(&self, prefixes: Vec<Key>, at: i64) -> Vec<(u32, (RowKey, Value))> {
-        let found = lookup(self.version(), self.reader.clone(), prefixes, Seq(at), None).await.unwrap();
+    pub(super) async fn lookup(&self, keys: Vec<Key>, by: KeyMatch, at: i64) -> Vec<(u32, (RowKey, Value))> {
+        let found = lookup(self.version(), self.reader.clone(), keys, by, Seq(at), None).await.unwrap();
         found.which.iter().copied().zip(plain(&found.rows)).collect()
     }
 

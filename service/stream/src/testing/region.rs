@@ -10,8 +10,8 @@ use arrow::{array::RecordBatch, compute::concat_batches};
 use async_trait::async_trait;
 use futures::StreamExt;
 use millstream_storage::{
-    Estimate, LookupRows, Pin, PinOwner, Region, RegionStatus, ScanItem, ScanRequest, ScanStream, StorageError,
-    WalBinding, api::AppliedEntry,
+    Estimate, KeyMatch, LookupRows, Pin, PinOwner, Region, RegionStatus, ScanItem, ScanRequest, ScanStream,
+    StorageError, WalBinding, api::AppliedEntry,
 };
 use millstream_types::{Chunk, JobId, Key, KeyCodec, LeaderEpoch, Op, RegionId, RegionKind, Seq, TableSchema};
 use tokio::sync::watch;
@@ -242,6 +242,7 @@ impl Region for MemoryRegion {
     async fn lookup(
         &self,
         prefixes: Vec<Key>,
+        _by: KeyMatch,
         at: Seq,
         columns: Option<Vec<usize>>,
     ) -> Result<LookupRows, StorageError> {

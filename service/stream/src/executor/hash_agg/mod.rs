@@ -24,7 +24,7 @@ use arrow::{
     datatypes::{DataType, SchemaRef},
     row::{RowConverter, SortField},
 };
-use millstream_storage::Region;
+use millstream_storage::{KeyMatch, Region};
 use millstream_types::{Chunk, Epoch, Key, KeyCodec, Op, Pos};
 
 use self::{
@@ -232,7 +232,7 @@ impl HashAgg {
             AggState::InView { columns } => columns.clone(),
             AggState::Own { .. } => (0..self.schema.fields().len()).collect(),
         };
-        let found = self.regions.state.lookup(keys, applied, Some(columns)).await?;
+        let found = self.regions.state.lookup(keys, KeyMatch::Whole, applied, Some(columns)).await?;
         for (row, which) in found.which.iter().enumerate() {
             let g = groups[*which as usize];
             self.slots.load(&self.plan, g, &found.rows, row);
