@@ -19,7 +19,7 @@ use parquet::{
     schema::types::ColumnPath,
 };
 
-use super::{FileMeta, GroupMeta, SEGMENT_ROWS, SstOptions, file_types, filter::FilterBuilder};
+use super::{BATCH_ROWS, FileMeta, GroupMeta, SEGMENT_ROWS, SstOptions, file_types, filter::FilterBuilder};
 use crate::{
     StorageError,
     layout::{DELETE, Layout, SEQUENCE, batch_bytes, ops, sequences},
@@ -158,7 +158,7 @@ impl<'a> Writer<'a> {
                 .extend((next..group.rows + n).step_by(SEGMENT_ROWS).map(|r| keys.get(r - group.rows).into()));
             let filter = match &mut file.filter {
                 Some(filter) => filter,
-                none => none.insert(FilterBuilder::new(group_rows)?),
+                none => none.insert(FilterBuilder::new(group_rows + BATCH_ROWS)?),
             };
             (0..n).for_each(|row| filter.add(keys.get(row)));
         }

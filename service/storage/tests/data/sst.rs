@@ -10,7 +10,7 @@ use arrow::{
 use bytes::Bytes;
 use futures::TryStreamExt;
 use millstream_storage::{
-    ScanItem, ScanRequest, StorageError,
+    KeyMatch, ScanItem, ScanRequest, StorageError,
     compaction::KeepRule,
     layout::Layout,
     manifest::FileEntry,
@@ -319,15 +319,37 @@ async fn caches_stay_under_limit_and_deletes_are_small() {
     rig.pins.insert(11);
     rig.flush().await;
     assert_eq!((rig.files[0].rows, rig.files[0].deletes, rig.files[0].single_version), (3, 1, false));
-    let limits = CacheLimits { footers: 1, pages: 2000 };
+    let limits = CacheLimits { footers: 1, filters: 1, pages: 2000 };
     let reader = SstReader::new(rig.bucket.clone(), limits);
     for _ in 0..3 {
-        for (key, want) in [(rig.key(1, Some("a")), 0), (rig.key(2, Some("b")), 1), (Key::default(), 1)] {
+        let whole = KeyMatch::Whole;
+        for (key, by, want) in [
+            (rig.key(1, Some("a")), whole, 0),
+            (rig.key(2, Some("b")), whole, 1),
+            (Key::default(), KeyMatch::Prefix, 1),
+        ] {
             let found =
-                lookup(rig.version(), reader.clone(), vec![key], Seq(rig.applied), Some(vec![1])).await.unwrap();
+                lookup(rig.version(), reader.clone(), vec![key], by, Seq(rig.applied), Some(vec![1])).await.unwrap();
             assert_eq!((found.rows.num_rows(), found.which.len(), found.rows.num_columns()), (want, want, 1));
             let (footers, pages) = reader.cached_bytes();
             assert!(footers <= 1 && pages <= 2000);
         }
     }
+}
+
+/// The filter of the row group knows that a key is not there, although its range says that it could be.
+#[tokio::test]
+async fn a_key_that_is_not_there_decodes_nothing() {
+    let mut rig = Rig::new(true);
+    let rows: Vec<_> = (0..500).map(|a| ((a * 2, "x".to_owned()), Some(Some(1)))).collect();
+    rig.write(&rows);
+    rig.flush().await;
+    let reader = SstReader::new(rig.bucket.clone(), CacheLimits::default());
+    let ask = async |keys: Vec<Key>| {
+        let found = lookup(rig.version(), reader.clone(), keys, KeyMatch::Whole, Seq(rig.applied), None).await.unwrap();
+        (found.which.len(), reader.cached_bytes().1)
+    };
+    assert_eq!(ask(vec![rig.key(7, Some("x")), rig.key(501, Some("x"))]).await, (0, 0));
+    let (found, decoded) = ask(vec![rig.key(8, Some("x")), rig.key(9, Some("x"))]).await;
+    assert!(found == 1 && decoded > 0);
 }
