@@ -87,8 +87,8 @@ fn the_second_start_finds_what_the_first_one_left() {
     std::fs::write(&records, "{\"id\":1}\t{\"id\":1,\"v\":\"a\"}\n{\"id\":2}\t{\"id\":2,\"v\":\"b\"}\n").unwrap();
     topic(&dev, &["produce", "orders", "-K", "\\t", records.to_str().unwrap()]);
     dev.sql("CREATE TABLE orders (id BIGINT NOT NULL, v VARCHAR, PRIMARY KEY (id)) WITH (topic = 'orders', 'key.format' = 'json', 'value.format' = 'json')");
-    dev.sql("CREATE MATERIALIZED VIEW copy WITH (topic = 'copy', wait = true) AS SELECT id, v FROM orders");
-    let rows = "SELECT id, v FROM copy ORDER BY id";
+    dev.sql("CREATE MATERIALIZED VIEW kept WITH (topic = 'kept', wait = true) AS SELECT id, v FROM orders");
+    let rows = "SELECT id, v FROM kept ORDER BY id";
     while dev.sql(rows).lines().count() < 3 {}
     let before = dev.sql(rows);
     let second = command(&data, &[]).stderr(Stdio::piped()).output().unwrap();
@@ -99,7 +99,7 @@ fn the_second_start_finds_what_the_first_one_left() {
     let dev = Dev::start(&data);
     assert_eq!(dev.sql(rows), before);
     assert_eq!(before, "id,v\n1,a\n2,b\n");
-    let derived = topic(&dev, &["consume", "copy", "--output", "json"]);
+    let derived = topic(&dev, &["consume", "kept", "--output", "json"]);
     assert_eq!(derived.lines().count(), 2, "{derived}");
     dev.stop();
 }

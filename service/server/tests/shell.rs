@@ -39,9 +39,11 @@ fn script(statement: &str) -> Option<(u16, Value)> {
     }
 }
 
+const PROMPT: &str = "millstream=> ";
+
 fn shell(service: &FakeService, history: &std::path::Path) -> Terminal {
     let mut t = Terminal::start(&["sql", "--url", &service.url, "--history", history.to_str().unwrap()]);
-    t.expect("millstream=> ");
+    t.expect(PROMPT);
     t
 }
 
@@ -53,26 +55,33 @@ fn a_person_types_statements_of_many_lines_and_sees_tables() {
     t.send("SELECT *\r");
     t.send("FROM orders;\r");
     t.expect(" id | note\r\n----+------\r\n  1 | one\r\n 20 |\r\n(2 rows)");
-    t.expect("millstream=> ");
+    t.expect(PROMPT);
     t.send("\\x\r");
     t.expect("expanded display is on");
+    t.expect(PROMPT);
     t.send("SELECT 2; SELECT 3;\r");
     t.expect("-[ row 1 ]");
     t.expect("note | one");
     t.expect("-[ row 1 ]");
+    t.expect(PROMPT);
     t.send("\\x off\r");
     t.expect("expanded display is off");
+    t.expect(PROMPT);
     t.send("\\timing\r");
     t.expect("timing is on");
+    t.expect(PROMPT);
     t.send("CREATE TABLE t;\r");
     t.expect("notice: retention: none");
     t.expect("CREATE TABLE");
     t.expect("Time: ");
+    t.expect(PROMPT);
     t.send("\\d orders\r");
     t.expect(" order_id | BIGINT");
     t.expect("made by: CREATE TABLE orders (..)");
+    t.expect(PROMPT);
     t.send("\\?\r");
     t.expect("\\watch [SECONDS]");
+    t.expect(PROMPT);
     t.send("\\q\r");
     assert_eq!(t.wait().code(), Some(0));
     assert_eq!(service.seen()[..3], ["SELECT *\nFROM orders", "SELECT 2", "SELECT 3"]);
@@ -84,6 +93,7 @@ fn a_person_types_statements_of_many_lines_and_sees_tables() {
     t.expect("CREATE TABLE t;");
     t.send("\r");
     t.expect("notice: retention: none");
+    t.expect(PROMPT);
     t.send("\u{4}");
     assert_eq!(t.wait().code(), Some(0));
 }
@@ -94,10 +104,13 @@ fn an_error_marks_the_place_and_the_shell_goes_on() {
     let mut t = shell(&service, &dir.path().join("history"));
     t.send("SELECT 1,\r  missing;\r");
     t.expect("error: there is no column missing (NO_SUCH_COLUMN)\r\nLINE 2:   missing\r\n          ^\r\nhint: did you mean amount?");
+    t.expect(PROMPT);
     t.send("\\nonsense\r");
     t.expect("there is no command \\nonsense");
+    t.expect(PROMPT);
     t.send("\\watch 99999999\r");
     t.expect("write \\watch");
+    t.expect(PROMPT);
     t.send("exit\r");
     assert_eq!(t.wait().code(), Some(0));
 }
@@ -107,21 +120,23 @@ fn ctrl_c_drops_the_line_or_the_running_query_and_ctrl_d_leaves() {
     let (service, dir) = (FakeService::start(script), tempfile::tempdir().unwrap());
     let mut t = shell(&service, &dir.path().join("history"));
     t.send("SELECT 'never\u{3}");
-    t.expect("millstream=> ");
+    t.expect(PROMPT);
     t.send("SELECT slow;\r");
     while !service.seen().contains(&"SELECT slow".to_owned()) {
         std::thread::yield_now();
     }
     t.interrupt();
     t.expect("cancelled");
+    t.expect(PROMPT);
     t.send("SELECT 1;\r");
     t.expect("(2 rows)");
+    t.expect(PROMPT);
     t.send("\\watch 0.1\r");
     t.expect("every 0.1 s");
     t.expect("(2 rows)");
     t.expect("(2 rows)");
     t.interrupt();
-    t.expect("millstream=> ");
+    t.expect(PROMPT);
     t.send("\u{4}");
     assert_eq!(t.wait().code(), Some(0));
 }
@@ -130,8 +145,9 @@ fn ctrl_c_drops_the_line_or_the_running_query_and_ctrl_d_leaves() {
 fn tab_completes_keywords_tables_and_columns() {
     let (service, dir) = (FakeService::start(script), tempfile::tempdir().unwrap());
     let mut t = shell(&service, &dir.path().join("history"));
-    t.send("SEL\tamo\t FR\tord\t;\r");
+    t.send("SEL\t amo\t FR\t ord\t;\r");
     t.expect("(2 rows)");
+    t.expect(PROMPT);
     assert_eq!(service.seen(), ["SELECT amount FROM orders"]);
     t.send("\u{4}");
     assert_eq!(t.wait().code(), Some(0));

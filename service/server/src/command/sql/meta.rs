@@ -29,8 +29,8 @@ A statement ends with ; and may have many lines. Ctrl-C drops the line or cancel
 pub(crate) const NAMES: [&str; 12] =
     ["\\d", "\\dt", "\\dv", "\\ds", "\\dj", "\\db", "\\timing", "\\x", "\\watch", "\\i", "\\?", "\\q"];
 
-const ALL: &str = "SELECT 'table' AS kind, name, topic, CAST(NULL AS VARCHAR) AS state, rows FROM millstream.tables \
-    UNION ALL SELECT 'view', name, topic, state, rows FROM millstream.views \
+const ALL: &str = "SELECT 'table' AS kind, name, topic, CAST(NULL AS VARCHAR) AS state, \"rows\" FROM millstream.tables \
+    UNION ALL SELECT 'view', name, topic, state, \"rows\" FROM millstream.views \
     UNION ALL SELECT 'sink', name, topic, state, CAST(NULL AS BIGINT) FROM millstream.sinks ORDER BY kind, name";
 
 /// `command` is without its backslash.

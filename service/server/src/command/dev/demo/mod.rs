@@ -220,7 +220,7 @@ impl Demo<'_> {
         loop {
             let backfills = rows(
                 &self.client,
-                "SELECT name, sum(rows), sum(total), avg(fraction) FROM millstream.backfills GROUP BY name",
+                "SELECT name, sum(\"rows\"), sum(total), avg(fraction) FROM millstream.backfills GROUP BY name",
             )
             .await?;
             let states = rows(&self.client, "SELECT name, state FROM millstream.jobs").await?;
