@@ -1,6 +1,6 @@
 //! End-to-end harness: a real broker, a real server process, real clients, and the oracle that ends every scenario.
 //!
-//! Owns: starting and stopping the parts ([`broker`], [`sandbox`]), generating input with its truth ([`orders`]), talking to the service
+//! Owns: starting and stopping the parts ([`broker`], [`s3`], [`sandbox`]), generating input with its truth ([`orders`]), talking to the service
 //! ([`client`]), and the comparison ([`oracle`]). Not here: any code of the service; the harness sees only what a user sees.
 
 pub mod broker;
@@ -8,6 +8,7 @@ pub mod client;
 pub mod eventually;
 pub mod oracle;
 pub mod orders;
+pub mod s3;
 pub mod sandbox;
 pub mod topic;
 

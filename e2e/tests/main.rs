@@ -7,6 +7,7 @@ mod bad_input;
 mod fencing;
 mod history;
 mod kills;
+mod object_store;
 mod other_clients;
 mod splice;
 mod tails;

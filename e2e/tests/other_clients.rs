@@ -1,11 +1,13 @@
 //! Goal: a `read_committed` reader of another client agrees with ours, and an S3-compatible bucket serves as well as a folder.
 
-use std::{collections::BTreeMap, process::Command, time::Duration};
+use std::{collections::BTreeMap, path::Path, process::Command, time::Duration};
 
 use millstream_e2e::{
     broker::{Broker, kafka_jars},
+    eventually::eventually,
     oracle,
     orders::{self, Orders},
+    s3::S3,
     sandbox::{Options, Sandbox},
     scaled, seed, topic,
 };
@@ -74,4 +76,49 @@ async fn a_java_consumer_reads_the_same_derived_topic() {
     }
     assert_eq!(folded, expected);
     assert_eq!(folded.len(), orders.big().len());
+}
+
+/// Memory is small and intervals short, so that files, manifests and compactions go to the bucket all the time.
+const OFTEN: &str = "storage:\n  write_buffer_bytes: 16MiB\n  region_buffer_bytes: 8MiB\n  flush:\n    interval: 2s\nstream:\n  barrier_interval: 200ms\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_s3_bucket_serves_as_well_as_a_folder() {
+    let seed = seed();
+    println!("seed {seed}");
+    let (broker, s3) = (Broker::start_own(), S3::start());
+    let b = broker.bootstrap().to_owned();
+    topic::create(&b, "orders", 4, &[]).await;
+    let mut options = Options::new(&b, "s3").extra(OFTEN);
+    options.object_store = s3.url("some/prefix");
+    options.object_store_extra = s3.yaml();
+    let sandbox = Sandbox::new(&options);
+    let client = sandbox.start().await;
+    client.sql(orders::TABLE).await;
+    let n = scaled(500_000);
+    let mut orders = Orders::new("orders", 4, n * 2 / 5, (n / 100).max(10), seed);
+    let feed = topic::Feed::new(&b);
+    orders.many(&feed, n / 2);
+    client.sql(oracle::BIG).await;
+    client.sql(oracle::BY_CUSTOMER).await;
+    orders.many(&feed, n / 4);
+    // The input is flushed and the views are being filled: anything may be on its way to the bucket.
+    let flushed = || async {
+        let found = files(&s3.folder().join("some/prefix/regions"));
+        if found.iter().any(|f| f.ends_with(".parquet")) { Ok(()) } else { Err(found) }
+    };
+    eventually(Duration::from_secs(60), "a Parquet file is in the bucket", flushed).await;
+    sandbox.kill();
+    let client = sandbox.start().await;
+    orders.many(&feed, n / 4);
+    oracle::check(&client, &b, &orders, Duration::from_secs(180)).await;
+    let found = files(&s3.folder());
+    let size = |end: &str| found.iter().filter(|f| f.ends_with(end)).count();
+    println!("{} orders, oracle exact; {} objects, {} Parquet", orders.produced, found.len(), size(".parquet"));
+    assert!(!sandbox.dir().join("bucket").exists(), "nothing went to a folder");
+}
+
+/// Paths of all files below a folder.
+fn files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path.display().to_string()] }).collect()
 }

@@ -21,7 +21,8 @@ section! {
         url: Option<BucketUrl> = None;
 
         /// Options of the client, as the object_store crate names them: `aws_endpoint`, `aws_region`, `aws_access_key_id`, `aws_secret_access_key`,
-        /// `google_service_account`, `azure_storage_account_name`. Shown as `***` everywhere.
+        /// `google_service_account`, `azure_storage_account_name`. What is not given is taken from the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`), so a
+        /// role bound to a pod works. Shown as `***` everywhere.
         options: BTreeMap<String, Secret<String>> = BTreeMap::new();
 
         /// How long one request is repeated while the bucket is down or slow, before the flush or read that needs it fails and is tried again later.

@@ -24,6 +24,8 @@
 //! * `segment.bytes` is 128 MiB by default. `file.delete.delay.ms`, `flush.*`, `min.compaction.lag.ms` and the like are kept, and change nothing.
 //! * Compaction is off unless switched on; it keeps aborted records and control batches, and holds the lock of the partition.
 //! * `InitProducerId` waits up to 200 ms for the end of the transaction before, so clients see `CONCURRENT_TRANSACTIONS` less often.
+//! * A fetch does not look at `last_fetched_epoch`: clients that lost records to an unclean election learn it from `OffsetForLeaderEpoch` or their offset.
+//! * Transactions that a power loss tore (their newest journal entries are gone) are aborted at the next start.
 //! * Broker configs are those of the start and cannot be altered.
 
 mod clock;

@@ -1,12 +1,15 @@
 //! From the configuration file to the settings of each part. Names differ only here: a part's settings are plain values that know nothing of YAML.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use millstream_admin::AdminConfig;
 use millstream_config::Config;
 use millstream_kafka::{KafkaError, KafkaOptions, Secret, Security};
 use millstream_sql::SqlConfig;
-use millstream_storage::{StorageConfig, StorageError, object_store::Bucket};
+use millstream_storage::{
+    StorageConfig, StorageError,
+    object_store::{Bucket, RetryPolicy},
+};
 use millstream_stream::StreamConfig;
 
 /// `<prefix>.wal`.
@@ -41,14 +44,20 @@ pub(crate) fn kafka(config: &Config) -> Result<KafkaOptions, KafkaError> {
     })
 }
 
-/// Opens the bucket; no request is made yet.
+/// Opens the bucket with the patience of the configuration; no request is made yet.
 pub(crate) fn bucket(config: &Config) -> Result<Arc<Bucket>, Box<StorageError>> {
+    bucket_within(config, config.object_store.retry_total)
+}
+
+/// Opens the bucket to repeat a request for at most `total`.
+pub(crate) fn bucket_within(config: &Config, total: Duration) -> Result<Arc<Bucket>, Box<StorageError>> {
     let o = &config.object_store;
     let invalid = |what: String| Box::new(StorageError::InvalidOption { what });
     let url = o.url.as_ref().ok_or_else(|| invalid("`object_store.url` is required".to_owned()))?;
     let url = url.to_url().map_err(|e| invalid(format!("`object_store.url`: {e}")))?;
     let options: Vec<(String, String)> = o.options.iter().map(|(k, v)| (k.clone(), v.expose().clone())).collect();
-    Bucket::open(url.as_str(), &options).map_err(Box::new)
+    let retry = RetryPolicy { total, ..RetryPolicy::default() };
+    Bucket::open_with(url.as_str(), &options, retry).map_err(Box::new)
 }
 
 pub(crate) fn storage(config: &Config) -> StorageConfig {

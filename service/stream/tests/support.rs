@@ -145,7 +145,7 @@ pub(crate) fn with_agg(
     if stream_key.is_empty() {
         stream_key = (0..input.len()).collect();
     }
-    stream_key.extend(plan.input.with_region.then(|| plan.input.columns.len()));
+    stream_key.extend(plan.input.with_region.then_some(plan.input.columns.len()));
     let minmax = calls
         .iter()
         .map(|c| {

@@ -80,14 +80,54 @@ pub trait Classified: Error {
     }
 }
 
-/// `error: cause: cause`, for the one log line at the place that handles the error.
+/// `error: cause: cause`, for the one log line at the place that handles the error. What a library repeats from its cause is told once.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
+        let told = cause.to_string();
+        if !text.contains(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
         next = cause.source();
     }
-    text
+    // A server's answer may stand in it as it came.
+    if text.contains('\n') || text.contains("<Error>") { on_one_line(&text) } else { text }
+}
+
+/// An XML error document, as S3 and its likes answer with, is reduced to its code and message; line breaks go.
+fn on_one_line(text: &str) -> String {
+    let tag = |name: &str| {
+        let (_, after) = text.split_once(&format!("<{name}>"))?;
+        after.split_once(&format!("</{name}>")).map(|(inner, _)| inner)
+    };
+    let document = text.find("<?xml").or_else(|| text.find("<Error>")).zip(text.rfind("</Error>"));
+    let text = match (document, tag("Code"), tag("Message")) {
+        (Some((start, end)), Some(code), Some(message)) if start < end => {
+            format!("{}{code}: {message}{}", &text[..start], &text[end + "</Error>".len()..])
+        }
+        _ => text.to_owned(),
+    };
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Told(&'static str, #[source] Option<Box<Told>>);
+
+    #[test]
+    fn a_chain_is_one_line_and_says_nothing_twice() {
+        let cause = Told(
+            "404: <?xml version=\"1.0\"?>\n<Error><Code>NoSuchBucket</Code><Message>no\nbucket</Message><Id>x</Id></Error>",
+            None,
+        );
+        assert_eq!(chain(&Told("get x", Some(Box::new(cause)))), "get x: 404: NoSuchBucket: no bucket");
+        let cause = Told("connection refused", None);
+        assert_eq!(chain(&Told("get x: connection refused", Some(Box::new(cause)))), "get x: connection refused");
+    }
 }

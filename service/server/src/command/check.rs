@@ -4,7 +4,10 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use millstream_config::Config;
 use millstream_kafka::KafkaCluster;
-use millstream_storage::object_store::probe;
+use millstream_storage::{
+    StorageError,
+    object_store::{probe, remedy},
+};
 use millstream_types::{LogSystem, error::chain};
 
 use super::{FAILED, load, say};
@@ -12,6 +15,9 @@ use crate::{cli::CheckArgs, node::wal_topic, settings};
 
 /// One try of each check; a broker or bucket that is down must be told, not waited for.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// A bucket that fails for as long as this is told with its last error; longer than a hiccup, shorter than `LIMIT`.
+const BUCKET_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a check found: a fact, or what is wrong with the way out.
 type Finding = Result<String, String>;
@@ -44,7 +50,9 @@ fn tell(what: &str, finding: &Finding) -> bool {
 }
 
 async fn limited(check: impl Future<Output = Finding>) -> Finding {
-    tokio::time::timeout(LIMIT, check).await.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())))
+    tokio::time::timeout(LIMIT, check).await.unwrap_or_else(|_| {
+        Err(format!("no answer within {} s; is the address right, and reachable from here?", LIMIT.as_secs()))
+    })
 }
 
 async fn all(config: &Config) -> bool {
@@ -102,15 +110,13 @@ async fn wal(cluster: &dyn LogSystem, config: &Config) -> Finding {
 }
 
 async fn bucket(config: &Config) -> Finding {
-    let bucket =
-        settings::bucket(config).map_err(|e| format!("{}; correct section `object_store`", chain(e.as_ref())))?;
+    let wrong = |e: &StorageError| format!("{}; {}", chain(e), remedy(e));
+    let bucket = settings::bucket_within(config, BUCKET_PATIENCE).map_err(|e| wrong(e.as_ref()))?;
     match probe(&bucket).await {
-        Ok(()) => {
-            Ok(format!("{} can be read and written, and of two writers of one object only one wins", bucket.name()))
-        }
-        Err(e) => Err(format!(
-            "{}; check `object_store.url` and `object_store.options`: credentials, region, endpoint, permissions",
-            chain(&e)
+        Ok(()) => Ok(format!(
+            "{} can be read, written, listed and deleted from, and of several writers of one object only one wins",
+            bucket.name()
         )),
+        Err(e) => Err(wrong(&e)),
     }
 }

@@ -1,30 +1,33 @@
 //! The bucket: one [`ObjectStore`] under a prefix, with retries, errors that name operation and path, and the two ways to write an object.
 //!
 //! `put_if_absent` decides things (manifest, catalog, pins) and never hides an unknown outcome; `versioned` builds the contiguous log on it. `Upload`
-//! writes files whose names are never used twice, so it may repeat itself.
+//! writes files whose names are never used twice, so it may repeat itself. What every kind of bucket must do stands in `suite`.
 
+mod open;
 pub mod paths;
 mod probe;
 mod retrying;
+#[cfg(any(test, feature = "testing"))]
+pub mod suite;
 mod upload;
 mod versioned;
 
 use std::{ops::Range, sync::Arc};
 
 use ::object_store::{
-    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, memory::InMemory,
-    path::Path, prefix::PrefixStore,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, memory::InMemory, path::Path,
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use millstream_types::{Classified, ErrorKind};
 
-pub use probe::probe;
+pub use probe::{probe, remedy};
 pub use retrying::RetryPolicy;
 pub use upload::Upload;
 pub use versioned::{Slot, VersionedLog};
 
 use crate::StorageError;
+use open::Clients;
 
 /// Up to this size an object is written in one request, above it in parts.
 const PART_BYTES: usize = 8 << 20;
@@ -40,13 +43,16 @@ pub enum Put {
 #[derive(Debug)]
 pub struct Bucket {
     store: Arc<dyn ObjectStore>,
+    /// The same bucket by a client that repeats by itself.
+    uploads: Arc<dyn ObjectStore>,
     retry: RetryPolicy,
     name: String,
 }
 
 impl Bucket {
     pub fn new(store: Arc<dyn ObjectStore>, name: impl Into<String>, retry: RetryPolicy) -> Arc<Self> {
-        Arc::new(Self { store, retry, name: name.into() })
+        let Clients { store, uploads } = Clients::one(store);
+        Arc::new(Self { store, uploads, retry, name: name.into() })
     }
 
     /// A bucket in memory, for tests and `dev`.
@@ -54,24 +60,17 @@ impl Bucket {
         Self::new(Arc::new(InMemory::new()), "memory:///", RetryPolicy::default())
     }
 
-    /// `file:///dir`, `memory:///`, `s3://bucket/prefix`, `gs://..`, `az://..`. `options` are object_store's keys for the scheme (`aws_endpoint`, ..).
+    /// [`Bucket::open_with`] the usual patience.
     pub fn open(url: &str, options: &[(String, String)]) -> Result<Arc<Self>, StorageError> {
-        let invalid =
-            |e: &dyn std::fmt::Display| StorageError::InvalidOption { what: format!("object_store.url {url}: {e}") };
-        let parsed = url::Url::parse(url).map_err(|e| invalid(&e))?;
-        if parsed.scheme() == "file" {
-            let dir = parsed.to_file_path().map_err(|()| invalid(&"not an absolute path"))?;
-            std::fs::create_dir_all(&dir).map_err(|e| invalid(&e))?;
-            let store = ::object_store::local::LocalFileSystem::new_with_prefix(&dir)
-                .map_err(|e| invalid(&e))?
-                .with_automatic_cleanup(true);
-            return Ok(Self::new(Arc::new(store), url, RetryPolicy::default()));
-        }
-        let (store, prefix) =
-            ::object_store::parse_url_opts(&parsed, options.iter().map(|(k, v)| (k, v))).map_err(|e| invalid(&e))?;
-        let store: Arc<dyn ObjectStore> =
-            if prefix.as_ref().is_empty() { Arc::from(store) } else { Arc::new(PrefixStore::new(store, prefix)) };
-        Ok(Self::new(store, url, RetryPolicy::default()))
+        Self::open_with(url, options, RetryPolicy::default())
+    }
+
+    /// `file:///dir`, `memory:///`, `s3://bucket/prefix`, `gs://..`, `az://..`. `options` are object_store's keys for the scheme (`aws_endpoint`, ..);
+    /// what they leave open is taken from the environment.
+    pub fn open_with(url: &str, options: &[(String, String)], retry: RetryPolicy) -> Result<Arc<Self>, StorageError> {
+        let Clients { store, uploads } = Clients::open(url, options, &retry)
+            .map_err(|e| StorageError::InvalidOption { what: format!("object_store.url {url}: {e}") })?;
+        Ok(Arc::new(Self { store, uploads, retry, name: url.to_owned() }))
     }
 
     /// Its URL.
@@ -85,40 +84,33 @@ impl Bucket {
 
     /// The whole object, `None` if there is none.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>, StorageError> {
-        let at = Path::from(path);
+        let at = at(path);
         let got = self.retry.run("get", path, || async { self.store.get(&at).await?.bytes().await }).await;
         none_if_absent(got)
     }
 
     /// One range of an object that must exist.
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
-        let at = Path::from(path);
+        let at = at(path);
         self.retry.run("get", path, || async { self.store.get_range(&at, range.clone()).await }).await
     }
 
     /// Several ranges; near ones are fetched together.
     pub async fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StorageError> {
-        let at = Path::from(path);
+        let at = at(path);
         self.retry.run("get", path, || async { self.store.get_ranges(&at, ranges).await }).await
-    }
-
-    /// The last `bytes` of an object, or all of it.
-    pub async fn get_suffix(&self, path: &str, bytes: u64) -> Result<Bytes, StorageError> {
-        let at = Path::from(path);
-        let options = || GetOptions { range: Some(GetRange::Suffix(bytes)), ..GetOptions::default() };
-        self.retry.run("get", path, || async { self.store.get_opts(&at, options()).await?.bytes().await }).await
     }
 
     /// Size and time, `None` if there is no such object.
     pub async fn head(&self, path: &str) -> Result<Option<ObjectMeta>, StorageError> {
-        let at = Path::from(path);
+        let at = at(path);
         none_if_absent(self.retry.run("head", path, || async { self.store.head(&at).await }).await)
     }
 
     /// Creates an object unless it exists. Never repeated here: an error of kind `Unknown` means that it may have been written, so read it back.
     pub async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<Put, StorageError> {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match self.store.put_opts(&Path::from(path), PutPayload::from_bytes(bytes), options).await {
+        match self.store.put_opts(&at(path), PutPayload::from_bytes(bytes), options).await {
             Ok(_) => Ok(Put::Won),
             Err(::object_store::Error::AlreadyExists { .. } | ::object_store::Error::Precondition { .. }) => {
                 Ok(Put::Exists)
@@ -136,25 +128,25 @@ impl Bucket {
 
     /// Writes or replaces an object: for hints that decide nothing.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
-        let at = Path::from(path);
+        let at = at(path);
         self.retry.run("put", path, || async { self.store.put(&at, bytes.clone().into()).await.map(|_| ()) }).await
     }
 
     /// Deletes an object; absent is Ok.
     pub async fn delete(&self, path: &str) -> Result<(), StorageError> {
-        let at = Path::from(path);
+        let at = at(path);
         none_if_absent(self.retry.run("delete", path, || async { self.store.delete(&at).await }).await).map(|_| ())
     }
 
     /// All objects under a folder, deep.
     pub async fn list(&self, folder: &str) -> Result<Vec<ObjectMeta>, StorageError> {
-        let at = Path::from(folder);
+        let at = at(folder);
         self.retry.run("list", folder, || async { self.store.list(Some(&at)).try_collect().await }).await
     }
 
     /// Objects directly or deeper in a folder whose path is above `offset`.
     pub async fn list_after(&self, folder: &str, offset: &str) -> Result<Vec<ObjectMeta>, StorageError> {
-        let (at, from) = (Path::from(folder), Path::from(offset));
+        let (at, from) = (at(folder), at(offset));
         self.retry
             .run("list", folder, || async { self.store.list_with_offset(Some(&at), &from).try_collect().await })
             .await
@@ -162,7 +154,7 @@ impl Bucket {
 
     /// Names of the folders and objects directly in a folder.
     pub async fn list_children(&self, folder: &str) -> Result<Vec<String>, StorageError> {
-        let at = Path::from(folder);
+        let at = at(folder);
         let found =
             self.retry.run("list", folder, || async { self.store.list_with_delimiter(Some(&at)).await }).await?;
         let folders = found.common_prefixes.iter().filter_map(|p| p.filename().map(str::to_owned));
@@ -175,6 +167,11 @@ impl Bucket {
         let deletes = futures::stream::iter(found.iter().map(|o| self.delete(o.location.as_ref())));
         deletes.buffer_unordered(8).try_collect::<Vec<()>>().await.map(|d| d.len())
     }
+}
+
+/// A name as it is listed is the name as it was given: nothing is encoded, unless it could not be a name at all.
+fn at(path: &str) -> Path {
+    Path::parse(path).unwrap_or_else(|_| Path::from(path))
 }
 
 fn none_if_absent<T>(got: Result<T, StorageError>) -> Result<Option<T>, StorageError> {

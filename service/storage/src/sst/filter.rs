@@ -44,7 +44,7 @@ pub(crate) struct KeyFilter {
 impl KeyFilter {
     /// `None`: these bytes are no filter.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let whole = !bytes.is_empty() && bytes.len() % BLOCK == 0;
+        let whole = !bytes.is_empty() && bytes.len().is_multiple_of(BLOCK);
         whole.then(|| Self { bits: Sbbf::new(bytes), bytes: bytes.len() })
     }
 

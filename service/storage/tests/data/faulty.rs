@@ -11,7 +11,7 @@ use futures::{StreamExt, stream::BoxStream};
 use millstream_storage::object_store::{Bucket, RetryPolicy};
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart, memory::InMemory, path::Path,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) enum Verb {
     Put,
     Get,
     Delete,
+    /// Completion of an upload in parts.
+    Complete,
 }
 
 #[derive(Debug, Clone)]
@@ -91,6 +93,31 @@ fn lost() -> Error {
     Error::Generic { store: "faulty", source: "503 slow down".into() }
 }
 
+#[derive(Debug)]
+struct FaultyUpload {
+    inner: Box<dyn MultipartUpload>,
+    fault: Option<When>,
+}
+
+#[async_trait]
+impl MultipartUpload for FaultyUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        self.inner.put_part(data)
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        match self.fault {
+            Some(When::Before) => Err(lost()),
+            Some(When::After) => self.inner.complete().await.and(Err(lost())),
+            None => self.inner.complete().await,
+        }
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.inner.abort().await
+    }
+}
+
 #[async_trait]
 impl ObjectStore for FaultyStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, mut opts: PutOptions) -> Result<PutResult> {
@@ -108,7 +135,8 @@ impl ObjectStore for FaultyStore {
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, opts).await
+        let inner = self.inner.put_multipart_opts(location, opts).await?;
+        Ok(Box::new(FaultyUpload { inner, fault: self.fault(Verb::Complete, location) }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
