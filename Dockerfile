@@ -3,11 +3,12 @@
 
 FROM rust:1.95-bookworm AS build
 # librdkafka is built from source: make and a C++ compiler are in the base image, OpenSSL headers too; the rest comes with its crate.
+# Without the default features: the embedded broker of `millstream dev` has no place in production.
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/target \
-    CARGO_TARGET_DIR=/target cargo build --release --locked -p millstream-server \
+    CARGO_TARGET_DIR=/target cargo build --release --locked -p millstream-server --no-default-features \
     && install -D /target/release/millstream /out/millstream \
     && mkdir /out/data
 

@@ -104,7 +104,7 @@ fn consumer(options: &KafkaOptions) -> Result<Arc<FetchClient>, KafkaError> {
     let bytes = options.partition_prefetch_bytes();
     c.set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
-        .set("isolation.level", "read_committed")
+        .set("isolation.level", if options.read_uncommitted { "read_uncommitted" } else { "read_committed" })
         .set("enable.partition.eof", "true")
         .set("auto.offset.reset", "error")
         .set("check.crcs", "true")

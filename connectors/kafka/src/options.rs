@@ -132,6 +132,8 @@ pub struct KafkaOptions {
     pub expected_partitions: usize,
     /// Clients among which the partitions are spread, 1 to 4. Default 1; each takes a core for decompression and CRC.
     pub readers_per_connection: usize,
+    /// Readers also see records of open and aborted transactions. For people who look at a topic; the service never does.
+    pub read_uncommitted: bool,
     /// The broker aborts a transaction that is open for longer. Default 60 s; lowered to the broker's limit.
     pub transaction_timeout: Duration,
     /// Time after which a slow commit is reported; `transaction_timeout` is at least twice this. Default 30 s.
@@ -151,6 +153,7 @@ impl KafkaOptions {
             prefetch_bytes: 64 << 20,
             expected_partitions: 16,
             readers_per_connection: 1,
+            read_uncommitted: false,
             transaction_timeout: Duration::from_secs(60),
             commit_timeout: Duration::from_secs(30),
         }

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use millstream_storage::Storage;
 use millstream_types::runtime::{Clock, Tasks};
 use prometheus::Registry;
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::Semaphore,
+    task::{AbortHandle, JoinError},
+};
 
 use crate::{
     error::ApiError,
@@ -89,14 +92,37 @@ impl AdminState {
         name: &'static str,
         work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Result<T, ApiError> {
-        match self.deps.tasks.io(name, work).await {
-            Ok(Some(result)) => result,
-            Ok(None) => Err(ApiError::new(
-                millstream_types::ErrorKind::Internal,
-                "INTERNAL",
-                format!("{name} panicked, see the log"),
-            )),
-            Err(e) => Err(ApiError::internal(name, e)),
-        }
+        ended(name, self.deps.tasks.io(name, work).await)
+    }
+
+    /// Runs what changes nothing: it ends when the client goes away.
+    pub(crate) async fn attached<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let task = self.deps.tasks.io(name, work);
+        let _stop = AbortOnDrop(task.abort_handle());
+        ended(name, task.await)
+    }
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn ended<T>(name: &'static str, result: Result<Option<Result<T, ApiError>>, JoinError>) -> Result<T, ApiError> {
+    match result {
+        Ok(Some(result)) => result,
+        Ok(None) => Err(ApiError::new(
+            millstream_types::ErrorKind::Internal,
+            "INTERNAL",
+            format!("{name} panicked, see the log"),
+        )),
+        Err(e) => Err(ApiError::internal(name, e)),
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -209,6 +212,8 @@ pub(crate) struct FakeSql {
     pub(crate) answer: Mutex<Answer>,
     /// Statements wait while it is locked.
     pub(crate) gate: tokio::sync::Mutex<()>,
+    /// Statements that were begun and neither ended nor were cancelled.
+    pub(crate) waiting: Arc<AtomicUsize>,
 }
 
 fn object(kind: ObjectKind, name: &str, table: Option<u32>, regions: u32) -> CatalogObject {
@@ -228,9 +233,19 @@ fn object(kind: ObjectKind, name: &str, table: Option<u32>, regions: u32) -> Cat
     }
 }
 
+struct Ended(Arc<AtomicUsize>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 #[async_trait]
 impl SqlPort for FakeSql {
     async fn execute(&self, text: &str) -> Result<Vec<StatementOutput>, ApiError> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _ended = Ended(Arc::clone(&self.waiting));
         let _open = self.gate.lock().await;
         self.seen.lock().unwrap().push(text.to_owned());
         let answer = self.answer.lock().unwrap().clone();
@@ -328,6 +343,7 @@ pub(crate) async fn start(config: AdminConfig) -> Service {
         seen: Mutex::default(),
         answer: Mutex::new(Ok(Vec::new())),
         gate: tokio::sync::Mutex::default(),
+        waiting: Arc::default(),
     });
     let jobs = Arc::new(FakeJobs::default());
     let orders = |n, from, to| FakeRegion::new(RegionId::new(TableId(1), n), batch(from, to));

@@ -97,6 +97,35 @@ async fn limits_of_size_number_and_time_hold() {
 }
 
 #[tokio::test]
+async fn a_query_ends_with_its_client_and_any_other_statement_does_not() {
+    let s = start(AdminConfig::default()).await;
+    let gate = s.sql.gate.lock().await;
+    for query in ["INSERT INTO t SELECT 1", "SELECT 1; DROP TABLE t", "select 1;"] {
+        let request = s.http.post(format!("{}/v1/sql", s.rest)).json(&json!({ "query": query })).send();
+        assert!(tokio::time::timeout(Duration::from_millis(200), request).await.is_err());
+    }
+    // The connections are closed: the service sees that before it answers the next request of another one.
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while s.sql.waiting.load(std::sync::atomic::Ordering::SeqCst) > 2 {
+            s.get("/v1/info").await;
+        }
+    })
+    .await
+    .unwrap();
+    drop(gate);
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while s.sql.seen.lock().unwrap().len() < 2 {
+            s.get("/v1/info").await;
+        }
+    })
+    .await
+    .unwrap();
+    let mut seen = s.sql.seen.lock().unwrap().clone();
+    seen.sort();
+    assert_eq!(seen, ["INSERT INTO t SELECT 1", "SELECT 1; DROP TABLE t"]);
+}
+
+#[tokio::test]
 async fn the_openapi_document_has_every_path() {
     let s = start(AdminConfig::default()).await;
     let (status, document) = s.get("/v1/openapi.json").await;

@@ -8,6 +8,7 @@ mod command;
 mod memory;
 mod node;
 mod ports;
+mod runtimes;
 mod settings;
 mod signal;
 mod telemetry;
@@ -26,5 +27,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => command::serve::run(&args),
         Command::Sql(args) => command::sql::run(&args),
         Command::Check(args) => command::check::run(&args),
+        #[cfg(feature = "dev")]
+        Command::Dev(args) => command::dev::run(&args),
+        Command::Topic(args) => command::topic::run(&args),
     }
 }

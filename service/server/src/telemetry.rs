@@ -30,6 +30,21 @@ pub(crate) fn init(config: &Telemetry) -> Result<(), BadLevel> {
     Ok(())
 }
 
+/// Log lines at `config.log_level` to a file, and those from `shown` on to standard error, too. Call once per process.
+#[cfg(feature = "dev")]
+pub(crate) fn init_file(config: &Telemetry, file: std::fs::File, shown: &str) -> Result<(), BadLevel> {
+    use tracing_subscriber::Layer;
+    let level = |level: &str| EnvFilter::try_new(level).map_err(|source| BadLevel { level: level.to_owned(), source });
+    let lines = fmt::layer().with_ansi(false).with_writer(std::sync::Mutex::new(file));
+    let person = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    tracing_subscriber::registry()
+        .with(lines.with_filter(level(&config.log_level)?))
+        .with(person.with_filter(level(shown)?))
+        .init();
+    log_panics();
+    Ok(())
+}
+
 /// A panic in a task stops that task only; its line must be where all other lines are.
 fn log_panics() {
     panic::set_hook(Box::new(|info| {

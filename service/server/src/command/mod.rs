@@ -1,10 +1,13 @@
 //! One command a file; each answers an exit code.
 
 pub(crate) mod check;
+#[cfg(feature = "dev")]
+pub(crate) mod dev;
 pub(crate) mod render;
 pub(crate) mod serve;
 pub(crate) mod sql;
 pub(crate) mod statements;
+pub(crate) mod topic;
 
 use std::{fmt::Display, io::Write, path::Path, process::ExitCode};
 

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
 
 use crate::cli::Output;
 
@@ -23,6 +24,15 @@ pub(crate) struct Column {
     name: String,
     #[serde(rename = "type")]
     sql_type: String,
+}
+
+impl StatementResult {
+    /// Rows that no statement answered; `columns` are names and SQL types.
+    pub(crate) fn of_rows(columns: &[(&str, &str)], rows: Vec<Vec<Value>>) -> Self {
+        let column = |(name, sql_type): &(&str, &str)| Column { name: (*name).into(), sql_type: (*sql_type).into() };
+        let columns = columns.iter().map(column).collect();
+        Self { columns, rows: Some(rows), command: None, notices: Vec::new() }
+    }
 }
 
 /// What goes to standard output, without the last line end; `None` = nothing.
@@ -55,15 +65,15 @@ fn table(columns: &[Column], rows: &[Vec<Value>]) -> String {
     let cells: Vec<Vec<String>> =
         rows.iter().map(|r| r.iter().map(|v| cell(v).replace(['\n', '\r', '\t'], " ")).collect()).collect();
     let width = |i: usize| {
-        let longest = cells.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count()).max().unwrap_or(0);
-        longest.max(columns[i].name.chars().count())
+        let longest = cells.iter().filter_map(|r| r.get(i)).map(|c| c.width()).max().unwrap_or(0);
+        longest.max(columns[i].name.width())
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut out = String::new();
     let line = |out: &mut String, cells: &mut dyn Iterator<Item = (usize, &str)>| {
         let start = out.len();
         for (i, text) in cells {
-            let pad = " ".repeat(widths[i].saturating_sub(text.chars().count()));
+            let pad = " ".repeat(widths[i].saturating_sub(text.width()));
             out.push_str(if i > 0 { " | " } else { " " });
             if is_number(&columns[i]) {
                 out.push_str(&pad);
@@ -81,6 +91,24 @@ fn table(columns: &[Column], rows: &[Vec<Value>]) -> String {
     out.push('\n');
     for row in &cells {
         line(&mut out, &mut row.iter().map(String::as_str).enumerate());
+    }
+    out.push_str(&format!("({} row{})", rows.len(), if rows.len() == 1 { "" } else { "s" }));
+    out
+}
+
+/// A line for each value, for rows that are wider than the terminal.
+pub(crate) fn expanded(columns: &[Column], rows: &[Vec<Value>]) -> String {
+    let width = columns.iter().map(|c| c.name.width()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (n, row) in rows.iter().enumerate() {
+        out.push_str(&format!("-[ row {} ]{}\n", n + 1, "-".repeat(width)));
+        for (column, value) in columns.iter().zip(row) {
+            let pad = " ".repeat(width - column.name.width());
+            // A value of many lines goes on under its first one.
+            let text = cell(value).replace('\n', &format!("\n{}| ", " ".repeat(width + 1)));
+            out.push_str(format!("{}{pad} | {text}", column.name).trim_end());
+            out.push('\n');
+        }
     }
     out.push_str(&format!("({} row{})", rows.len(), if rows.len() == 1 { "" } else { "s" }));
     out
@@ -131,6 +159,24 @@ mod tests {
     fn a_table_aligns_and_counts() {
         let text = render(&result(), Output::Table).unwrap();
         assert_eq!(text, " id | note\n----+-------\n  1 | a,\"b\"\n 20 |\n  3 |\n(3 rows)");
+    }
+
+    #[test]
+    fn an_expanded_row_has_a_line_for_each_value() {
+        let result = result();
+        let text = expanded(&result.columns, result.rows.as_ref().unwrap());
+        assert!(
+            text.starts_with("-[ row 1 ]----\nid   | 1\nnote | a,\"b\"\n-[ row 2 ]----\nid   | 20\nnote |\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("(3 rows)"));
+    }
+
+    #[test]
+    fn wide_characters_keep_the_columns_straight() {
+        let rows = vec![vec![Value::from("日本"), Value::from(1)], vec![Value::from("abcd"), Value::from(2)]];
+        let text = render(&StatementResult::of_rows(&[("a", "VARCHAR"), ("n", "INT")], rows), Output::Table).unwrap();
+        assert_eq!(text, " a    | n\n------+---\n 日本 | 1\n abcd | 2\n(2 rows)");
     }
 
     #[test]

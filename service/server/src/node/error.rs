@@ -10,8 +10,6 @@ use millstream_types::{Classified, ErrorKind, LogError};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeError {
-    #[error("cannot listen for signals")]
-    Signals(#[source] io::Error),
     #[error("cannot listen on {address} (`{key}`)")]
     Bind { key: &'static str, address: SocketAddr, source: io::Error },
     #[error("cannot register metrics")]
@@ -45,7 +43,7 @@ impl From<StorageError> for NodeError {
 impl Classified for NodeError {
     fn kind(&self) -> ErrorKind {
         match self {
-            NodeError::Signals(_) | NodeError::Metrics(_) => ErrorKind::Internal,
+            NodeError::Metrics(_) => ErrorKind::Internal,
             NodeError::Bind { .. } => ErrorKind::Conflict,
             NodeError::WalTopic { .. } => ErrorKind::Invalid,
             NodeError::Kafka(e) => e.kind(),

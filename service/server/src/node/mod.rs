@@ -9,7 +9,7 @@ mod stop;
 pub(crate) mod wal_topic;
 mod watch;
 
-use std::io::Write;
+use std::net::SocketAddr;
 
 use millstream_admin::{Phase, bind, routes, serve};
 use millstream_config::Config;
@@ -19,17 +19,37 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use error::NodeError;
 use start::Base;
 
-/// Runs until SIGTERM or Ctrl-C. An error means that it could not start.
-pub(crate) async fn run(config: Config, tasks: Tasks) -> Result<(), NodeError> {
-    let stop = crate::signal::stop_token(&tasks).map_err(NodeError::Signals)?;
+/// Where a node listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Addresses {
+    pub(crate) rest: SocketAddr,
+    pub(crate) probes: SocketAddr,
+}
+
+/// What a node tells the one who runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The ports are open.
+    Starting,
+    /// All regions and jobs are there.
+    Ready,
+}
+
+/// Runs until `stop`. An error means that it could not start.
+pub(crate) async fn run(
+    config: Config,
+    tasks: Tasks,
+    stop: CancellationToken,
+    tell: impl Fn(Stage, Addresses),
+) -> Result<(), NodeError> {
     let base = Base::new(config, tasks)?;
     let server = &base.config.server;
     let (probe_listener, probe_address) =
         bind(server.probe_listen).await.map_err(|e| NodeError::bind("server.probe_listen", server.probe_listen, e))?;
     let (rest_listener, rest_address) =
         bind(server.listen).await.map_err(|e| NodeError::bind("server.listen", server.listen, e))?;
-    let addresses = format!("rest=http://{rest_address} probes=http://{probe_address}");
-    announce(&format!("millstream starting {addresses}"));
+    let addresses = Addresses { rest: rest_address, probes: probe_address };
+    tell(Stage::Starting, addresses);
     tracing::info!(rest = %rest_address, probes = %probe_address, replica = %base.replica, prefix = %base.config.kafka.prefix, "starting");
 
     // The probes answer to the very end, when everything else is closed.
@@ -62,19 +82,11 @@ pub(crate) async fn run(config: Config, tasks: Tasks) -> Result<(), NodeError> {
             jobs = parts.stream.jobs().len(),
             "ready"
         );
-        announce(&format!("millstream ready {addresses}"));
+        tell(Stage::Ready, addresses);
         watch::until(&base, &parts, stop.cancelled()).await;
     }
     stop::stop(&base, &parts, rest).await;
     ended.cancel();
     stop::bounded("probes", std::time::Duration::from_secs(1), probes).await;
     recovered
-}
-
-/// Standard output holds these lines only: a script waits for them. Nobody reading them is no reason to stop.
-fn announce(line: &str) {
-    let mut out = std::io::stdout().lock();
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        tracing::debug!("standard output is closed");
-    }
 }

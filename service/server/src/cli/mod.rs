@@ -1,8 +1,14 @@
 //! Command line. `--help` texts are the doc comments.
 
+#[cfg(feature = "dev")]
+pub(crate) mod dev;
+pub(crate) mod topic;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use topic::TopicArgs;
 
 /// Durable tables and exactly-once views over Apache Kafka.
 #[derive(Debug, Parser)]
@@ -16,10 +22,15 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the service until SIGTERM or Ctrl-C.
     Serve(ServeArgs),
-    /// Run statements: -c, -f, or those of standard input.
+    /// Run statements: -c, -f, or a shell; without a terminal those of standard input.
     Sql(SqlArgs),
     /// Check the configuration, Kafka and the bucket; one line each.
     Check(CheckArgs),
+    /// Everything in one process: an embedded Kafka broker, a bucket in a folder, the service. For a laptop, not for production.
+    #[cfg(feature = "dev")]
+    Dev(dev::DevArgs),
+    /// List, create, fill and read topics of any Kafka cluster.
+    Topic(TopicArgs),
 }
 
 #[derive(Debug, Args)]
@@ -37,7 +48,7 @@ pub(crate) struct SqlArgs {
     /// Statements to run.
     #[arg(short = 'c', long = "command", value_name = "QUERY", conflicts_with = "file")]
     pub(crate) query: Option<String>,
-    /// File with statements to run; `-` is standard input.
+    /// File with statements and backslash commands to run; `-` is standard input.
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// REST address of the service.
@@ -46,6 +57,9 @@ pub(crate) struct SqlArgs {
     /// How rows are printed.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
+    /// History of the shell. Default: `.millstream_history` in the home folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) history: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

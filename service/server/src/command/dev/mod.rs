@@ -1,0 +1,144 @@
+//! `millstream dev`: an embedded Kafka broker, a bucket in a folder and the service in one process. The service reaches the broker over the Kafka protocol like
+//! any other cluster. Owns: what is in the data folder, the order of start and stop. Not here: the broker (`connectors/broker`), the node, the demo ([`demo`]).
+
+mod demo;
+mod screen;
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::ExitCode,
+};
+
+use millstream_broker::{Broker, BrokerConfig, BrokerError};
+use millstream_config::Config;
+use millstream_types::{error::chain, runtime::Tasks};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{FAILED, complain, say};
+use crate::{
+    cli::dev::DevArgs,
+    node::{self, Addresses, Stage},
+    runtimes, telemetry,
+};
+
+/// The host name may change between two starts on one folder.
+const REPLICA: &str = "dev";
+/// The broker says only that it is for development, which [`welcome`] says too.
+const SHOWN: &str = "warn,millstream_broker=error";
+const SHOWN_IN_DEMO: &str = "error";
+/// A log above this is moved aside at the start.
+const LOG_LIMIT: u64 = 64 << 20;
+
+pub(crate) fn run(args: &DevArgs) -> ExitCode {
+    let done = prepare(args).and_then(|config| {
+        let all = runtimes::run(async |tasks, stop| Box::pin(all(args, config, tasks, stop)).await);
+        all.unwrap_or_else(|e| Err(format!("cannot start threads or listen for signals: {e}")))
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            complain(format_args!("millstream dev: {e}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Makes the data folder and opens the log.
+fn prepare(args: &DevArgs) -> Result<Config, String> {
+    let cannot = |path: &Path, e: std::io::Error| format!("cannot use {}: {e}", path.display());
+    fs::create_dir_all(&args.data).map_err(|e| cannot(&args.data, e))?;
+    let config = config(args)?;
+    let log = args.data.join("millstream.log");
+    if fs::metadata(&log).is_ok_and(|m| m.len() > LOG_LIMIT) {
+        fs::rename(&log, args.data.join("millstream.log.1")).map_err(|e| cannot(&log, e))?;
+    }
+    let file = File::options().create(true).append(true).open(&log).map_err(|e| cannot(&log, e))?;
+    telemetry::init_file(&config.telemetry, file, if args.demo { SHOWN_IN_DEMO } else { SHOWN })
+        .map_err(|e| chain(&e))?;
+    Ok(config)
+}
+
+/// Defaults and environment, except for what makes it `dev`.
+fn config(args: &DevArgs) -> Result<Config, String> {
+    let mut config = Config::from_environment().map_err(|e| chain(&e))?;
+    config.server.listen.set_port(args.rest_port);
+    config.server.probe_listen.set_port(args.probe_port);
+    config.server.data_dir.clone_from(&args.data);
+    config.server.replica_id = Some(REPLICA.to_owned());
+    let bucket = std::path::absolute(args.data.join("bucket")).map_err(|e| e.to_string())?;
+    config.object_store.url = Some(format!("file://{}", bucket.display()).parse()?);
+    Ok(config)
+}
+
+async fn all(args: &DevArgs, mut config: Config, tasks: Tasks, stop: CancellationToken) -> Result<(), String> {
+    let broker_config = BrokerConfig::new(args.data.join("broker")).port(args.kafka_port);
+    let broker = Broker::start(broker_config).await.map_err(|e| broker_failed(&e))?;
+    config.kafka.bootstrap_servers = broker.bootstrap();
+    let place = Place { kafka: broker.bootstrap(), args };
+    let (ready, mut became_ready) = watch::channel(None);
+    // The channel closes with the node: whoever waits for it to be ready learns that it failed.
+    let node = node::run(config, tasks, stop.clone(), move |stage, addresses| match stage {
+        Stage::Starting => {}
+        Stage::Ready => {
+            ready.send_replace(Some(addresses));
+        }
+    });
+    let person = async {
+        let Some(addresses) = wait(&mut became_ready).await else { return Ok(()) };
+        welcome(&place, addresses);
+        if !args.demo {
+            return Ok(());
+        }
+        let shown = tokio::select! {
+            shown = demo::run(&place, addresses) => shown,
+            () = stop.cancelled() => return Ok(()),
+        };
+        // Ended by its own clock, or failed.
+        stop.cancel();
+        shown
+    };
+    let (node, person) = tokio::join!(Box::pin(node), Box::pin(person));
+    let stopped = broker.stop().await.map_err(|e| chain(&e));
+    node.map_err(|e| node_failed(&e)).and(person).and(stopped)
+}
+
+/// Where things are, for texts.
+struct Place<'a> {
+    kafka: String,
+    args: &'a DevArgs,
+}
+
+async fn wait(ready: &mut watch::Receiver<Option<Addresses>>) -> Option<Addresses> {
+    ready.wait_for(Option::is_some).await.ok().and_then(|found| *found)
+}
+
+fn welcome(place: &Place<'_>, addresses: Addresses) {
+    let data = place.args.data.display();
+    say(format_args!(
+        "millstream dev: all in one process, for development and not for production. Ctrl-C stops it; the next start finds its data again.\n\n  \
+         Kafka   {kafka}\n  REST    http://{rest}\n  probes  http://{probes}\n  data    {data}\n  log     {data}/millstream.log\n",
+        kafka = place.kafka,
+        rest = addresses.rest,
+        probes = addresses.probes,
+    ));
+}
+
+fn broker_failed(e: &BrokerError) -> String {
+    match e {
+        BrokerError::Listen { .. } => format!("{}; choose another port: --kafka-port N, 0 takes a free one", chain(e)),
+        BrokerError::InUse { .. } => format!("{}; choose another one: --data DIR", chain(e)),
+        BrokerError::Remote { .. } | BrokerError::Data { .. } | BrokerError::Runtime(_) => chain(e),
+    }
+}
+
+fn node_failed(e: &node::NodeError) -> String {
+    match e {
+        node::NodeError::Bind { key, .. } => {
+            let flag = if *key == "server.listen" { "--rest-port" } else { "--probe-port" };
+            format!("{}; choose another port: {flag} N, 0 takes a free one", chain(e))
+        }
+        _ => chain(e),
+    }
+}
