@@ -27,6 +27,8 @@
 //! * A fetch does not look at `last_fetched_epoch`: clients that lost records to an unclean election learn it from `OffsetForLeaderEpoch` or their offset.
 //! * Transactions that a power loss tore (their newest journal entries are gone) are aborted at the next start.
 //! * Broker configs are those of the start and cannot be altered.
+//! * Requests other than Produce have at most 16 MiB, and CreateTopics names at most as many topics as the broker may have partitions. What a request names
+//!   twice is answered once, where the answer is larger than the question.
 
 mod clock;
 mod config;

@@ -12,5 +12,6 @@ mod faults;
 mod foreign;
 mod groups;
 mod records;
+mod suite;
 mod support;
 mod transactions;

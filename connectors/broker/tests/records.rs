@@ -70,6 +70,21 @@ fn a_record_that_is_too_large_is_refused_alone() {
 }
 
 #[test]
+fn timestamps_far_from_now_are_refused() {
+    let b = Running::start();
+    create(&b.bootstrap, "t", 1, &[("message.timestamp.before.max.ms", "60000"), ("retention.ms", "-1")]);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
+    let p = producer(&b.bootstrap, &[("retries", "0")]);
+    // An hour ahead is the default.
+    for (shift, stored) in [(0, 1), (7_200_000, 1), (-120_000, 1), (1_800_000, 2), (-30_000, 3)] {
+        let record = BaseRecord::<str, str>::to("t").partition(0).payload("v").timestamp(now + shift);
+        p.send(record).map_err(|e| e.0).unwrap();
+        p.flush(DEADLINE).unwrap();
+        assert_eq!(ends(&b.bootstrap, "t").1, stored, "{shift} ms from now");
+    }
+}
+
+#[test]
 fn offsets_are_found_by_time() {
     let b = Running::start();
     create(&b.bootstrap, "t", 1, &[("retention.ms", "-1"), ("segment.bytes", "3000")]);

@@ -1,6 +1,9 @@
 //! Transactions: commit, abort, isolation, fencing, offsets, timeouts.
 
-use std::time::Duration;
+use std::{
+    io::{Read, Write},
+    time::Duration,
+};
 
 use rdkafka::{
     Offset, TopicPartitionList,
@@ -46,6 +49,41 @@ fn an_open_transaction_holds_readers_back() {
     eventually("the marker is written", || {
         keys(&read(&b.bootstrap, "t", Offset::Beginning, "read_committed")) == (0..10).collect::<Vec<_>>()
     });
+}
+
+#[test]
+fn a_time_does_not_lead_into_an_open_transaction() {
+    let b = Running::start();
+    create(&b.bootstrap, "t", 1, &[]);
+    let p = transactional(&b.bootstrap, "x", &[]);
+    p.init_transactions(DEADLINE).unwrap();
+    p.begin_transaction().unwrap();
+    send(&p, "t", 0..3);
+    let first = |committed: bool| first_since_ever(&b, committed);
+    assert_eq!(first(false), 0);
+    assert_eq!(first(true), -1, "the first record of the transaction is not stable");
+    p.commit_transaction(DEADLINE).unwrap();
+    eventually("the marker is written", || first(true) == 0);
+}
+
+/// ListOffsets version 2 for time 1 in partition 0 of `t`. librdkafka does not send its isolation level with a time.
+fn first_since_ever(b: &Running, committed: bool) -> i64 {
+    let mut frame = vec![0, 0, 0, 41, 0, 2, 0, 2, 0, 0, 0, 7, 0xff, 0xff];
+    frame.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, u8::from(committed), 0, 0, 0, 1, 0, 1, b't', 0, 0, 0, 1]);
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(&1i64.to_be_bytes());
+    let length = (frame.len() - 4) as u32;
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    let mut stream = b.connect();
+    stream.write_all(&frame).unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut answer = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut answer).unwrap();
+    // .. error code, timestamp, offset
+    let (rest, offset) = answer.split_last_chunk::<8>().unwrap();
+    assert_eq!(rest[rest.len() - 10..rest.len() - 8], [0, 0]);
+    i64::from_be_bytes(*offset)
 }
 
 #[test]

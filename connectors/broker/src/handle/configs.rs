@@ -13,7 +13,7 @@ use kafka_protocol::{
     protocol::StrBytes,
 };
 
-use super::Context;
+use super::{Context, once};
 use crate::{
     config::BrokerConfig,
     node::NODE_ID,
@@ -32,7 +32,8 @@ const DEFAULT: i8 = 5;
 
 pub(super) async fn describe(context: Context<'_>, request: DescribeConfigsRequest) -> DescribeConfigsResponse {
     let mut response = DescribeConfigsResponse::default();
-    for asked in request.resources {
+    let resources = once(request.resources, |r| (r.resource_type, r.resource_name.clone()));
+    for asked in resources {
         let result = DescribeConfigsResult::default()
             .with_resource_type(asked.resource_type)
             .with_resource_name(asked.resource_name.clone());

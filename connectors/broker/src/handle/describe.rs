@@ -14,7 +14,7 @@ use kafka_protocol::{
     protocol::StrBytes,
 };
 
-use super::Context;
+use super::{Context, once};
 use crate::{
     log,
     protocol::versions::SERVED,
@@ -80,7 +80,7 @@ pub(super) async fn describe_transactions(
             .with_producer_id(ProducerId(t.producer_id))
             .with_producer_epoch(t.epoch)
     };
-    let states = request.transactional_ids.into_iter().map(one);
+    let states = once(request.transactional_ids, TransactionalId::clone).into_iter().map(one);
     DescribeTransactionsResponse::default().with_transaction_states(states.collect())
 }
 
@@ -99,15 +99,15 @@ pub(super) async fn describe_producers(
     request: DescribeProducersRequest,
 ) -> DescribeProducersResponse {
     let mut response = DescribeProducersResponse::default();
-    for topic in request.topics {
-        let one = |index: &i32| {
-            let answer = PartitionResponse::default().with_partition_index(*index);
-            match context.node.topics.partition(&topic.name, *index) {
+    for topic in once(request.topics, |t| t.name.clone()) {
+        let one = |index: i32| {
+            let answer = PartitionResponse::default().with_partition_index(index);
+            match context.node.topics.partition(&topic.name, index) {
                 Some(p) => answer.with_active_producers(p.log().producers().map(producer).collect()),
                 None => answer.with_error_code(ResponseError::UnknownTopicOrPartition.code()),
             }
         };
-        let partitions = topic.partition_indexes.iter().map(one).collect();
+        let partitions = once(topic.partition_indexes, |p| *p).into_iter().map(one).collect();
         response.topics.push(TopicResponse::default().with_name(topic.name).with_partitions(partitions));
     }
     response

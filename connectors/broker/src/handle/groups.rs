@@ -17,7 +17,7 @@ use kafka_protocol::{
 };
 use uuid::Uuid;
 
-use super::{Context, code};
+use super::{Context, code, once};
 use crate::group::{
     Held,
     member::Member,
@@ -150,7 +150,7 @@ pub(super) async fn describe(context: Context<'_>, request: DescribeGroupsReques
         let name = id.as_str().to_owned();
         context.node.groups.with(&name, |held| describe_one(context.version, id, held))
     };
-    DescribeGroupsResponse::default().with_groups(request.groups.into_iter().map(one).collect())
+    DescribeGroupsResponse::default().with_groups(once(request.groups, GroupId::clone).into_iter().map(one).collect())
 }
 
 fn describe_one(version: i16, id: GroupId, held: Option<&Held>) -> DescribedGroup {

@@ -68,8 +68,9 @@ fn look(
         tracing::error!(topic, partition = asked.partition_index, error = %e, "a log cannot be searched");
         ResponseError::KafkaStorageError
     })?;
-    // What is not stable yet is not found.
-    let (timestamp, offset) = found.filter(|(_, offset)| *offset <= end).unwrap_or((-1, -1));
+    // What is not stable yet is not found; the ends are answers of their own.
+    let is_end = matches!(asked.timestamp, LATEST | EARLIEST);
+    let (timestamp, offset) = found.filter(|(_, offset)| is_end || *offset < end).unwrap_or((-1, -1));
     let epoch = if offset < 0 { -1 } else { epoch_of(&log, offset) };
     Ok((timestamp, offset, epoch))
 }

@@ -12,7 +12,7 @@ use kafka_protocol::{
     },
 };
 
-use super::Context;
+use super::{Context, once};
 use crate::{
     node::NODE_ID,
     topics::{Topic, config::Overrides},
@@ -36,7 +36,8 @@ pub(super) async fn metadata(context: Context<'_>, request: MetadataRequest) -> 
         context.node.topics.all().iter().map(|t| found(context, t)).collect()
     } else {
         let auto = request.allow_auto_topic_creation && context.node.config.auto_create_topics;
-        request.topics.unwrap_or_default().iter().map(|t| one(context, t, auto)).collect()
+        let asked = once(request.topics.unwrap_or_default(), |t| (t.name.clone(), t.topic_id));
+        asked.iter().map(|t| one(context, t, auto)).collect()
     };
     response
 }

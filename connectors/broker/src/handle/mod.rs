@@ -16,7 +16,7 @@ mod tests;
 mod topics;
 mod transactions;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::HashSet, hash::Hash, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
 use kafka_protocol::{
@@ -68,6 +68,13 @@ pub(crate) type Unreadable = Box<dyn std::error::Error + Send + Sync>;
 /// The code of an error, or 0.
 pub(crate) fn code<T>(outcome: &Result<T, ResponseError>) -> i16 {
     outcome.as_ref().err().map_or(0, ResponseError::code)
+}
+
+/// Each thing once, in the order of asking: a name that a request repeats a million times must not multiply its answer.
+fn once<T, K: Hash + Eq>(mut asked: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    let mut seen = HashSet::with_capacity(asked.len());
+    asked.retain(|one| seen.insert(key(one)));
+    asked
 }
 
 pub(crate) async fn serve(node: &Arc<Node>, client: &mut Client, mut frame: Bytes) -> Outcome {

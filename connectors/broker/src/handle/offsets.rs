@@ -16,7 +16,7 @@ use kafka_protocol::{
     protocol::StrBytes,
 };
 
-use super::{Context, code};
+use super::{Context, code, once};
 use crate::{
     group::{Held, offsets::Committed},
     txn::state::Expected,
@@ -142,10 +142,10 @@ fn look(held: Option<&Held>, asked: Option<Vec<(TopicName, Vec<i32>)>>, stable: 
         }
         all
     });
-    asked
+    once(asked, |(topic, _)| topic.clone())
         .into_iter()
         .map(|(topic, partitions)| {
-            let rows = partitions.into_iter().map(|p| (p, one(&topic, p))).collect();
+            let rows = once(partitions, |p| *p).into_iter().map(|p| (p, one(&topic, p))).collect();
             (topic, rows)
         })
         .collect()
@@ -171,7 +171,8 @@ pub(super) async fn fetch(context: Context<'_>, request: OffsetFetchRequest) -> 
             });
             OffsetFetchResponseGroup::default().with_group_id(g.group_id).with_topics(topics.collect())
         };
-        return OffsetFetchResponse::default().with_groups(request.groups.into_iter().map(one).collect());
+        return OffsetFetchResponse::default()
+            .with_groups(once(request.groups, |g| g.group_id.clone()).into_iter().map(one).collect());
     }
     // "All" is null from version 2 on.
     let asked = request.topics.map(|t| t.into_iter().map(|t| (t.name, t.partition_indexes)).collect());

@@ -94,6 +94,7 @@ fn refusal(topic: &str, partition: i32, e: &AppendError) -> Refused {
         AppendError::Bad(BadBatch::Checksum | BadBatch::Short) => ResponseError::CorruptMessage,
         AppendError::Bad(BadBatch::Magic(_)) => ResponseError::UnsupportedForMessageFormat,
         AppendError::Bad(_) | AppendError::NoKey => ResponseError::InvalidRecord,
+        AppendError::Timestamp => ResponseError::InvalidTimestamp,
         AppendError::TooLarge { .. } => ResponseError::MessageTooLarge,
         AppendError::OldProducerEpoch => ResponseError::InvalidProducerEpoch,
         AppendError::SequenceGap => ResponseError::OutOfOrderSequenceNumber,

@@ -44,8 +44,12 @@ pub(super) async fn create(context: Context<'_>, request: CreateTopicsRequest) -
         *times.entry(t.name.0.clone()).or_default() += 1;
     }
     let mut response = CreateTopicsResponse::default();
+    // Each has a partition at least. Also with `validate_only`: the answer has all configs of each topic.
+    let too_many = request.topics.len() > context.node.config.max_partitions;
     for topic in request.topics {
-        let outcome = if times.get(&topic.name.0).is_some_and(|n| *n > 1) {
+        let outcome = if too_many {
+            Err(refuse(ResponseError::PolicyViolation, "More topics than this broker may have partitions."))
+        } else if times.get(&topic.name.0).is_some_and(|n| *n > 1) {
             Err(refuse(ResponseError::InvalidRequest, "Duplicate topic name."))
         } else {
             create_one(context, &topic, request.validate_only).await

@@ -46,6 +46,8 @@ pub(crate) enum AppendError {
     SequenceGap,
     #[error("the partition is not part of the producer's transaction")]
     NotInTransaction,
+    #[error("a timestamp is further from the broker's time than the topic allows")]
+    Timestamp,
     #[error("a record without key in a compacted topic")]
     NoKey,
     #[error("the file cannot be written")]
@@ -82,6 +84,18 @@ pub(crate) struct LogSettings {
     pub(crate) delete_retention_ms: i64,
     pub(crate) max_message_bytes: usize,
     pub(crate) append_time: bool,
+    /// How far a timestamp of a client may lie in the past and in the future.
+    pub(crate) timestamp_before_ms: i64,
+    pub(crate) timestamp_after_ms: i64,
+}
+
+impl LogSettings {
+    /// A batch's first and highest timestamp stand for all of it; -1 is none.
+    fn is_near(&self, header: &BatchHeader, now_ms: i64) -> bool {
+        let too_old =
+            header.base_timestamp >= 0 && now_ms.saturating_sub(header.base_timestamp) > self.timestamp_before_ms;
+        !too_old && header.max_timestamp.saturating_sub(now_ms) <= self.timestamp_after_ms
+    }
 }
 
 #[derive(Debug)]
@@ -174,6 +188,9 @@ impl Log {
         let limit = self.settings.max_message_bytes;
         if batch.len() > limit {
             return Err(AppendError::TooLarge { size: batch.len(), limit });
+        }
+        if !self.settings.append_time && !self.settings.is_near(&header, now_ms) {
+            return Err(AppendError::Timestamp);
         }
         if let Verdict::Repeat(old) = self.producers.check(&header)? {
             let append_time = self.settings.append_time.then_some(old.timestamp);

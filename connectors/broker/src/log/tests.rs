@@ -21,6 +21,8 @@ fn settings() -> LogSettings {
         delete_retention_ms: 0,
         max_message_bytes: 1 << 20,
         append_time: false,
+        timestamp_before_ms: i64::MAX,
+        timestamp_after_ms: i64::MAX,
     }
 }
 

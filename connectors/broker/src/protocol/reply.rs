@@ -77,6 +77,11 @@ impl Reply {
         Self { parts }
     }
 
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> u64 {
+        self.parts.iter().map(Part::len).sum()
+    }
+
     /// Sends everything. After an error the connection is of no use.
     pub(crate) async fn send(self, to: &mut OwnedWriteHalf) -> io::Result<()> {
         let mut pending = BytesMut::new();

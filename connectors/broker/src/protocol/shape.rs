@@ -161,6 +161,7 @@ pub(crate) mod tests {
     use rand::{Rng, rngs::StdRng};
 
     use super::*;
+    use crate::log::batch::tests::sample;
 
     struct Draw<'a> {
         out: Vec<u8>,
@@ -183,9 +184,25 @@ pub(crate) mod tests {
 
         fn length(&mut self, n: usize, wide: bool) {
             match (self.flexible, wide) {
-                (true, _) => self.out.push(n as u8 + 1),
+                (true, _) => {
+                    let mut n = n as u32 + 1;
+                    while n >= 0x80 {
+                        self.out.push(n as u8 | 0x80);
+                        n >>= 7;
+                    }
+                    self.out.push(n as u8);
+                }
                 (false, true) => self.out.extend_from_slice(&(n as i32).to_be_bytes()),
                 (false, false) => self.out.extend_from_slice(&(n as i16).to_be_bytes()),
+            }
+        }
+
+        /// Mostly few; sometimes many, which are the same names again and again.
+        fn elements(&mut self) -> usize {
+            if self.out.len() < 1000 && self.random.random_ratio(1, 200) {
+                self.random.random_range(0..1000)
+            } else {
+                self.random.random_range(0..3)
             }
         }
 
@@ -205,16 +222,27 @@ pub(crate) mod tests {
                 }
                 Kind::Data => {
                     let n = self.random.random_range(0..90);
-                    self.length(n, true);
-                    self.out.extend((0..n).map(|_| self.random.random_range(0..4u8)));
+                    let data: Vec<u8> = if self.random.random_bool(0.5) {
+                        // For Produce: a good batch, of nobody or of a producer that other requests may know.
+                        let producer = (
+                            self.random.random_range(-1..4),
+                            self.random.random_range(0..2),
+                            self.random.random_range(0..3),
+                        );
+                        sample(self.random.random_range(1..4), producer, self.random.random_bool(0.3), 0).to_vec()
+                    } else {
+                        (0..n).map(|_| self.random.random_range(0..4u8)).collect()
+                    };
+                    self.length(data.len(), true);
+                    self.out.extend_from_slice(&data);
                 }
                 Kind::Each(fields) => {
-                    let n = self.random.random_range(0..3);
+                    let n = self.elements();
                     self.length(n, true);
                     (0..n).for_each(|_| self.fields(fields));
                 }
                 Kind::Plain(kind) => {
-                    let n = self.random.random_range(0..3);
+                    let n = self.elements();
                     self.length(n, true);
                     (0..n).for_each(|_| self.value(kind));
                 }

@@ -137,6 +137,8 @@ pub(crate) fn log_settings(overrides: &Overrides) -> LogSettings {
         delete_retention_ms: number("delete.retention.ms"),
         max_message_bytes: number("max.message.bytes") as usize,
         append_time: value(overrides, "message.timestamp.type") == "LogAppendTime",
+        timestamp_before_ms: number("message.timestamp.before.max.ms"),
+        timestamp_after_ms: number("message.timestamp.after.max.ms"),
     }
 }
 

@@ -20,7 +20,7 @@ pub async fn run(log: &dyn LogSystem, prefix: &str) {
     the_position_moves_over_markers(log, &format!("{prefix}-markers")).await;
     an_aborted_transaction_is_invisible(log, &format!("{prefix}-abort")).await;
     a_second_producer_fences_the_first(log, &format!("{prefix}-fence")).await;
-    truncation_moves_the_log_start(log, &format!("{prefix}-truncate")).await;
+    truncation_moves_the_log_start(log, &format!("{prefix}-truncate.wal")).await;
     a_waiting_reader_wakes_and_loses_nothing(log, &format!("{prefix}-wake")).await;
     times_are_found(log, &format!("{prefix}-times")).await;
 }
