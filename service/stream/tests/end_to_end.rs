@@ -11,10 +11,10 @@ use std::{
 
 use arrow::array::RecordBatch;
 use datafusion_expr::Operator;
-use millstream_storage::{Region, wal::entry::EntryLimits};
+use millstream_storage::Region;
 use millstream_stream::{
     AggFunc::{Count, CountStar, Max, Min, Sum},
-    Envelope, JobPlan, JobState, Node, OnEvalError, StreamConfig, StreamDeps, StreamError, StreamService,
+    Envelope, JobPlan, JobState, Node, StreamConfig, StreamDeps, StreamService,
     plan::region_column,
     testing::{MemoryRegion, MemoryStorage},
 };
@@ -26,26 +26,27 @@ use millstream_types::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use crate::support::{
-    INPUT, VIEW, Where, binary, call, column, int, plan, small, spec, table, topic_agrees, with_agg, with_topic, with_view,
+    INPUT, VIEW, Where, binary, call, column, int, plan, small, spec, table, topic_agrees, with_agg, with_topic,
+    with_view,
 };
 
 pub(crate) const WAL: &str = "ms.wal";
 pub(crate) const TOPIC: &str = "derived";
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// One cluster, one storage, and a service that can be killed and started again.
-struct World {
-    log: MemoryLog,
-    storage: Arc<MemoryStorage>,
-    inputs: Vec<Arc<MemoryRegion>>,
-    plan: JobPlan,
-    config: StreamConfig,
-    service: StreamService,
-    seed: u64,
+pub(crate) struct World {
+    pub(crate) log: MemoryLog,
+    pub(crate) storage: Arc<MemoryStorage>,
+    pub(crate) inputs: Vec<Arc<MemoryRegion>>,
+    pub(crate) plan: JobPlan,
+    pub(crate) config: StreamConfig,
+    pub(crate) service: StreamService,
+    pub(crate) seed: u64,
 }
 
 impl World {
-    async fn new(plan: JobPlan, config: StreamConfig, seed: u64) -> Self {
+    pub(crate) async fn new(plan: JobPlan, config: StreamConfig, seed: u64) -> Self {
         let log = MemoryLog::new();
         log.create_topic(WAL, 1);
         log.create_topic(TOPIC, 3);
@@ -60,36 +61,36 @@ impl World {
         Self { log, storage, inputs, plan, config, service, seed }
     }
 
-    async fn create(&self) {
+    pub(crate) async fn create(&self) {
         self.service.create_job(self.plan.clone()).await.unwrap();
     }
 
     /// Nothing of the old process goes on but its commit in flight, whose client is dropped.
-    async fn crash(&mut self) {
+    pub(crate) async fn crash(&mut self) {
         let old = std::mem::replace(&mut self.service, start(&self.log, &self.storage, &self.config));
         old.shutdown(Duration::ZERO).await;
         drop(old);
         self.service.start_job(self.plan.clone(), false).await.unwrap();
     }
 
-    async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         let wanted: Vec<_> = self.inputs.iter().map(|r| (r.id(), r.applied())).collect();
         let reached = self.service.wait_for(self.plan.job, &wanted, DEADLINE).await;
         reached.unwrap_or_else(|e| panic!("seed {}: {e}; {:?}", self.seed, self.service.job(self.plan.job)));
     }
 
-    fn input_rows(&self) -> Vec<RecordBatch> {
+    pub(crate) fn input_rows(&self) -> Vec<RecordBatch> {
         self.inputs.iter().map(|r| r.rows_at(r.applied())).collect()
     }
 
     /// Visible columns of the view as committed.
-    fn view(&self) -> RecordBatch {
+    pub(crate) fn view(&self) -> RecordBatch {
         let v = self.storage.memory_region(RegionId::new(VIEW, 0)).unwrap();
         v.rows_at(v.applied()).project(&v.schema().visible()).unwrap()
     }
 
     /// What a consumer has: per key the newest value; checks that epochs rise and no key comes twice in one.
-    fn folded(&self) -> BTreeMap<String, String> {
+    pub(crate) fn folded(&self) -> BTreeMap<String, String> {
         let mut rows: BTreeMap<String, String> = BTreeMap::new();
         let mut seen: HashMap<(String, String), i64> = HashMap::new();
         for p in 0..3 {
@@ -114,7 +115,7 @@ impl World {
         rows
     }
 
-    fn check(&self, expected: &dyn Fn(&[RecordBatch]) -> String, step: usize) {
+    pub(crate) fn check(&self, expected: &dyn Fn(&[RecordBatch]) -> String, step: usize) {
         let view = literal::print_sorted(&self.view());
         assert_eq!(view, expected(&self.input_rows()), "seed {} step {step}: view and batch query", self.seed);
         topic_agrees(&self.folded(), &view).unwrap_or_else(|e| panic!("seed {} step {step}: {e}", self.seed));
@@ -212,7 +213,7 @@ async fn faults(seed: u64, plan: JobPlan, expected: &dyn Fn(&[RecordBatch]) -> S
     assert!(world.storage.memory_region(RegionId::new(VIEW, 0)).is_none());
 }
 
-fn input_table() -> millstream_types::TableSchema {
+pub(crate) fn input_table() -> millstream_types::TableSchema {
     table("k bigint, g varchar, v bigint", 1)
 }
 
@@ -305,7 +306,7 @@ async fn a_grouped_view_and_its_topic_survive_faults() {
 }
 
 /// Returns when the status satisfies the condition.
-async fn eventually(world: &World, what: &str, is: impl Fn(&millstream_stream::JobStatus) -> bool) {
+pub(crate) async fn eventually(world: &World, what: &str, is: impl Fn(&millstream_stream::JobStatus) -> bool) {
     let end = tokio::time::Instant::now() + DEADLINE;
     loop {
         let status = world.service.job(world.plan.job).unwrap();
@@ -443,136 +444,8 @@ async fn a_min_keeps_a_value_that_another_partition_still_has_for_the_same_key()
     assert_eq!(literal::print_sorted(&world.view()), "a 2 2 14 5 9");
 }
 
-fn put(world: &World, region: usize, text: &str) {
+pub(crate) fn put(world: &World, region: usize, text: &str) {
     world.inputs[region].put(&chunk(&world.plan.input.schema.arrow(), text));
-}
-
-#[tokio::test]
-async fn a_key_of_two_partitions_is_two_rows_of_a_view_and_one_record_of_its_topic() {
-    let world = World::new(filtered(), small(), 0).await;
-    put(&world, 0, "+ 1 a 50 | + 2 a 60 | + 3 a 70");
-    put(&world, 1, "+ 1 a 80 | + 3 a 10");
-    world.create().await;
-    let step = async |view: &str, topic: &str| {
-        world.settle().await;
-        assert_eq!(literal::print_sorted(&world.view()), view);
-        assert_eq!(world.folded().into_values().collect::<Vec<_>>().join(" | "), topic);
-    };
-    step("1 100 | 1 160 | 2 120 | 3 140", "1 160 | 2 120 | 3 140").await;
-    put(&world, 0, "+ 1 a 45");
-    step("1 160 | 1 90 | 2 120 | 3 140", "1 90 | 2 120 | 3 140").await;
-    put(&world, 0, "- 1 a 45 | - 3 a 70");
-    step("1 160 | 2 120", "1 160 | 2 120").await;
-    // the filter lets it go: as good as a delete
-    put(&world, 0, "+ 1 a 44");
-    put(&world, 1, "+ 1 a 3");
-    step("1 88 | 2 120", "1 88 | 2 120").await;
-    put(&world, 0, "- 1 a 44");
-    step("2 120", "2 120").await;
-}
-
-#[tokio::test]
-async fn a_sink_without_view_keeps_a_key_that_another_partition_has() {
-    let mut p = filtered();
-    p.output.view = None;
-    let mut world = World::new(p, small(), 0).await;
-    put(&world, 0, "+ 1 a 50");
-    put(&world, 1, "+ 1 a 80");
-    world.create().await;
-    let step = async |world: &World, topic: &str| {
-        world.settle().await;
-        assert_eq!(world.folded().into_values().collect::<Vec<_>>().join(" | "), topic);
-    };
-    step(&world, "1 160").await;
-    put(&world, 1, "- 1 a 80");
-    step(&world, "1 100").await;
-    world.crash().await;
-    put(&world, 0, "- 1 a 50");
-    step(&world, "").await;
-}
-
-fn large_rows() -> (JobPlan, StreamConfig) {
-    let t = input_table();
-    let p = with_topic(with_view(plan(&t, 1), t.columns.clone(), vec![0]), TOPIC, 3, Envelope::Upsert);
-    let limits = EntryLimits { entry_bytes: 1 << 16, max_row_bytes: 1 << 20 };
-    (p, StreamConfig { wal: limits, ..small() })
-}
-
-#[tokio::test]
-async fn a_row_above_the_limit_of_the_wal_quarantines_its_job_at_once_and_names_the_row() {
-    let (p, config) = large_rows();
-    let world = World::new(p, config, 0).await;
-    put(&world, 0, "+ 1 a 1 | + 2 b 2");
-    world.create().await;
-    world.settle().await;
-    put(&world, 0, &format!("+ 41 {} 1 | + 3 c 3", "x".repeat(2 << 20)));
-    eventually(&world, "quarantined", |s| s.state == JobState::Quarantined).await;
-    let status = world.service.job(world.plan.job).unwrap();
-    let reason = status.reason.unwrap();
-    assert_eq!(reason.code, "row_too_large");
-    for word in ["view v", "k = 41", "1048576", "storage.wal.max_row_bytes", "resume"] {
-        assert!(reason.message.contains(word), "{}", reason.message);
-    }
-    assert!(reason.message.len() < 500, "the row itself is not in the message");
-    assert_eq!(status.restarts, 1);
-    let wanted = [(world.inputs[0].id(), world.inputs[0].applied())];
-    let waited = world.service.wait_for(world.plan.job, &wanted, DEADLINE).await;
-    assert!(matches!(waited, Err(StreamError::WrongState { .. })), "nobody waits in vain: {waited:?}");
-    assert_eq!(literal::print_sorted(&world.view()), "1 a 1 | 2 b 2", "nothing of the epoch is there");
-    // the same again, until the row is gone
-    world.service.resume(world.plan.job).unwrap();
-    eventually(&world, "quarantined again", |s| s.state == JobState::Quarantined && s.restarts == 2).await;
-    put(&world, 0, "- 41 a 1");
-    world.service.resume(world.plan.job).unwrap();
-    eventually(&world, "running", |s| s.state == JobState::Running).await;
-    world.settle().await;
-    assert_eq!(literal::print_sorted(&world.view()), "1 a 1 | 2 b 2 | 3 c 3");
-}
-
-#[tokio::test]
-async fn a_record_above_the_limit_of_its_topic_quarantines_its_job_at_once_and_names_the_record() {
-    let (p, mut config) = large_rows();
-    config.wal.max_row_bytes = 8 << 20;
-    let world = World::new(p, config, 0).await;
-    world.log.set_topic_config(WAL, "max.message.bytes", "10485760");
-    put(&world, 0, &format!("+ 41 {} 1 | + 3 c 3", "x".repeat(2 << 20)));
-    world.create().await;
-    eventually(&world, "quarantined", |s| s.state == JobState::Quarantined).await;
-    let status = world.service.job(world.plan.job).unwrap();
-    let reason = status.reason.unwrap();
-    assert_eq!((reason.code.as_str(), status.restarts), ("record_too_large", 1));
-    for word in ["topic derived", "key is 41", "max.message.bytes", "resume"] {
-        assert!(reason.message.contains(word), "{}", reason.message);
-    }
-    assert_eq!(world.view().num_rows(), 0);
-    put(&world, 0, "+ 41 small 1");
-    world.service.resume(world.plan.job).unwrap();
-    eventually(&world, "running", |s| s.state == JobState::Running).await;
-    world.settle().await;
-    assert_eq!(literal::print_sorted(&world.view()), "3 c 3 | 41 small 1");
-}
-
-#[tokio::test]
-async fn a_failure_that_comes_back_after_each_start_ends_in_quarantine_although_each_start_commits() {
-    let mut p = with_view(plan(&input_table(), 1), input_table().columns, vec![0]);
-    p.options.on_eval_error = OnEvalError::Fail;
-    let world = World::new(p, small(), 0).await;
-    world.create().await;
-    world.settle().await;
-    // a region that is gone for good fails each epoch that reads, and none that does not
-    world.service.pause(world.plan.job).unwrap();
-    eventually(&world, "paused", |s| s.state == JobState::Paused).await;
-    world.inputs[0].break_reads(true);
-    put(&world, 0, "+ 1 a 1");
-    world.service.resume(world.plan.job).unwrap();
-    eventually(&world, "quarantined", |s| s.state == JobState::Quarantined).await;
-    let status = world.service.job(world.plan.job).unwrap();
-    assert!(status.restarts <= 3, "{status:?}");
-    world.inputs[0].break_reads(false);
-    world.service.resume(world.plan.job).unwrap();
-    world.service.wait_running(world.plan.job).await.unwrap();
-    world.settle().await;
-    assert_eq!(literal::print_sorted(&world.view()), "1 a 1");
 }
 
 #[tokio::test]

@@ -95,7 +95,10 @@ async fn a_group_appears_changes_and_disappears() {
     // n, s, lo, hi, then hidden: the number of non-null arguments, and what a sum out of range would be
     assert_eq!(epoch(&mut h, &s, &["+ a 1 | + a 5 | + NULL 2"]).await, "+ a 2 6 1 5 2 NULL | + NULL 1 2 2 2 1 NULL");
     h.commit();
-    assert_eq!(epoch(&mut h, &s, &["U- a 5 | U+ a 3 | + b NULL"]).await, "U+ a 2 4 1 3 2 NULL | + b 1 NULL NULL NULL 0 NULL");
+    assert_eq!(
+        epoch(&mut h, &s, &["U- a 5 | U+ a 3 | + b NULL"]).await,
+        "U+ a 2 4 1 3 2 NULL | + b 1 NULL NULL NULL 0 NULL"
+    );
     assert_eq!(epoch(&mut h, &s, &["- a 1 | + a 1"]).await, "", "the net change is nothing");
     assert_eq!(epoch(&mut h, &s, &["- a 1 | - a 3", "+ c 9 | - c 9"]).await, "- a 2 4 1 3 2 NULL");
     h.commit();
@@ -149,13 +152,13 @@ async fn without_group_by_there_is_always_one_row() {
     let mut h = harness(p);
     let s = literal::schema("g varchar, v bigint");
     // hidden: non-null count, sum, what is out of its range
-    assert_eq!(epoch(&mut h, &s, &[]).await, "+ 0 0 NULL NULL 0 0 NULL");
+    assert_eq!(epoch(&mut h, &s, &[]).await, "+ 0 0 NULL NULL 0 NULL NULL");
     h.commit();
     assert_eq!(epoch(&mut h, &s, &[]).await, "");
     assert_eq!(epoch(&mut h, &s, &["+ a 1 | + b 2"]).await, "U+ 0 2 1.5 2 2 3 NULL");
     h.commit();
     h.restart().unwrap();
-    assert_eq!(epoch(&mut h, &s, &["- a 1 | - b 2"]).await, "U+ 0 0 NULL NULL 0 0 NULL");
+    assert_eq!(epoch(&mut h, &s, &["- a 1 | - b 2"]).await, "U+ 0 0 NULL NULL 0 NULL NULL");
 }
 
 /// Columns of the only row of an epoch.
@@ -191,7 +194,11 @@ async fn a_sum_out_of_range_is_null_while_it_is_or_fails_the_job() {
     assert!(matches!(h.barrier().await, Err(StreamError::OutOfRange { .. })));
     let mut h = harness(p(OnEvalError::Fail));
     let there_and_back = "+ a 9223372036854775807 | + a 1 | - a 1";
-    assert_eq!(shown(&epoch(&mut h, &s, &[there_and_back]).await, 0..2), "a 9223372036854775807", "only the end counts");
+    assert_eq!(
+        shown(&epoch(&mut h, &s, &[there_and_back]).await, 0..2),
+        "a 9223372036854775807",
+        "only the end counts"
+    );
 }
 
 #[tokio::test]
@@ -208,7 +215,11 @@ async fn a_decimal_sum_beyond_128_bits_comes_back_and_its_average_is_exact() {
         h.restart().unwrap();
         shown(&out, 1..3)
     };
-    assert_eq!(step(&mut h, &many).await, "NULL NULL", "600 digits' worth: 6e38 is above 2^128 and the average has 41 digits");
+    assert_eq!(
+        step(&mut h, &many).await,
+        "NULL NULL",
+        "600 digits' worth: 6e38 is above 2^128 and the average has 41 digits"
+    );
     let down = vec![format!("+ a -{big}"); 60].join(" | ");
     assert_eq!(step(&mut h, &down).await, "0 0.0000");
     assert_eq!(step(&mut h, "+ a 7").await, "7 0.0578");

@@ -19,7 +19,8 @@ use datafusion::{
         sum::Sum,
     },
     logical_expr::{
-        Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, SetMonotonicity, Signature,
+        Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, SetMonotonicity,
+        Signature,
         function::{AccumulatorArgs, StateFieldsArgs},
         utils::AggregateOrderSensitivity,
     },
@@ -38,7 +39,9 @@ pub(crate) fn all() -> Vec<Arc<AggregateUDF>> {
 fn wider(t: &DataType) -> Option<DataType> {
     match t {
         DataType::Int64 | DataType::UInt64 => Some(DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)),
-        DataType::Decimal32(_, s) | DataType::Decimal64(_, s) => Some(DataType::Decimal128(DECIMAL128_MAX_PRECISION, *s)),
+        DataType::Decimal32(_, s) | DataType::Decimal64(_, s) => {
+            Some(DataType::Decimal128(DECIMAL128_MAX_PRECISION, *s))
+        }
         DataType::Decimal128(_, s) => Some(DataType::Decimal256(DECIMAL256_MAX_PRECISION, *s)),
         _ => None,
     }
@@ -54,7 +57,8 @@ fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
 
 /// A finished sum in the type of the result.
 fn narrow(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    cast(array, to).map_err(|e| DataFusionError::Execution(format!("numeric out of range: a sum does not fit {to} ({e})")))
+    cast(array, to)
+        .map_err(|e| DataFusionError::Execution(format!("numeric out of range: a sum does not fit {to} ({e})")))
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -63,7 +67,11 @@ struct ExactSum {
 }
 
 impl ExactSum {
-    fn with_wide<T>(&self, args: AccumulatorArgs<'_>, make: impl FnOnce(AccumulatorArgs<'_>) -> Result<T>) -> Result<T> {
+    fn with_wide<T>(
+        &self,
+        args: AccumulatorArgs<'_>,
+        make: impl FnOnce(AccumulatorArgs<'_>) -> Result<T>,
+    ) -> Result<T> {
         let Some(wide) = wider(args.return_type()) else { return make(args) };
         let return_field: FieldRef = Arc::new(Field::new(args.return_field.name(), wide.clone(), true));
         let field: FieldRef = Arc::new(Field::new(args.name, wide, true));

@@ -86,6 +86,7 @@ impl Committer {
             } else {
                 let cost = self.commit(&mut e).await?;
                 self.stored = e.progress.clone();
+                self.shared.keep_progress(e.progress.clone());
                 self.stored_ms = self.ctx.clock.now_ms();
                 self.pins.committed(&e.progress, &e.cuts, self.stored_ms).await;
                 self.publish(e, "ok", cost);
@@ -286,7 +287,6 @@ impl Committer {
             s.reason = reason;
             s.finish_epoch = finish_epoch;
         });
-        self.shared.keep_progress(e.progress);
     }
 }
 

@@ -70,8 +70,9 @@ impl Fold {
             let region = chunks[c].rows.column(self.region).as_primitive::<Int32Type>().value(r);
             (chunks[c].ops[r].is_insert(), region)
         };
-        let rows = chunks.iter().map(|c| c.len()).sum();
-        let mut winner: FxHashMap<&[u8], (usize, usize)> = FxHashMap::with_capacity_and_hasher(rows, Default::default());
+        let rows: usize = chunks.iter().map(|c| c.len()).sum();
+        let mut winner: FxHashMap<&[u8], (usize, usize)> =
+            FxHashMap::with_capacity_and_hasher(rows, Default::default());
         let mut keep: Vec<Vec<bool>> = chunks.iter().map(|c| vec![true; c.len()]).collect();
         for (c, chunk) in chunks.iter().enumerate() {
             for r in 0..chunk.len() {

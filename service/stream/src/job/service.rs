@@ -26,8 +26,8 @@ use super::{
     supervision,
 };
 use crate::{
-    StreamConfig, StreamError, barrier::injector::Injector, executor::cache_budget::CacheBudget, metrics::StreamMetrics,
-    plan::JobPlan,
+    StreamConfig, StreamError, barrier::injector::Injector, executor::cache_budget::CacheBudget,
+    metrics::StreamMetrics, plan::JobPlan,
 };
 
 /// What the engine needs from outside.
@@ -90,7 +90,8 @@ impl StreamService {
         let injector = Injector::default();
         let stopping = CancellationToken::new();
         let cache = CacheBudget::new(config.state_cache_bytes);
-        let context = Context { config, storage, logs, tasks, clock, wal_topic, prefix, metrics, injector, cache, stopping };
+        let context =
+            Context { config, storage, logs, tasks, clock, wal_topic, prefix, metrics, injector, cache, stopping };
         let context = Arc::new(context);
         Ok(Self { context, jobs: Arc::default() })
     }
@@ -131,7 +132,8 @@ impl StreamService {
     pub async fn start_job(&self, plan: JobPlan, paused: bool) -> Result<(), StreamError> {
         let job = plan.job;
         let plan = Arc::new(plan);
-        let shared = JobShared::new(&plan, paused || self.context.config.start_paused, self.context.metrics.state.clone());
+        let shared =
+            JobShared::new(&plan, paused || self.context.config.start_paused, self.context.metrics.state.clone());
         let cancel = self.context.stopping.child_token();
         let handle = Arc::new(JobHandle {
             plan: Arc::clone(&plan),
@@ -173,9 +175,17 @@ impl StreamService {
         Ok(())
     }
 
-    /// Goes on where it paused; a quarantined job is tried again.
+    /// Goes on where it paused; a quarantined job is tried again. Who waits for it from now on does not see its quarantine any more.
     pub fn resume(&self, job: JobId) -> Result<(), StreamError> {
-        self.find(job)?.shared.wish.send_modify(|w| {
+        let handle = self.find(job)?;
+        if !handle.cancel.is_cancelled() {
+            handle.shared.update(|s| {
+                if matches!(s.state, JobState::Quarantined | JobState::Stopped) {
+                    (s.state, s.reason) = (JobState::Creating, None);
+                }
+            });
+        }
+        handle.shared.wish.send_modify(|w| {
             w.paused = false;
             w.resumes += 1;
         });
@@ -332,5 +342,9 @@ impl StreamService {
 
 /// A job that does not go on by itself: waiting for it would never end.
 fn ended(s: JobStatus) -> StreamError {
-    StreamError::WrongState { job: s.job, state: s.state.as_str(), reason: s.reason.map(|r| r.message).unwrap_or_default() }
+    StreamError::WrongState {
+        job: s.job,
+        state: s.state.as_str(),
+        reason: s.reason.map(|r| r.message).unwrap_or_default(),
+    }
 }

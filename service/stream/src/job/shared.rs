@@ -35,7 +35,7 @@ pub(crate) struct JobShared {
     states: IntGaugeVec,
     /// Rises with each change of the status, for waiters.
     changed: watch::Sender<u64>,
-    /// Positions of the newest published epoch: what a stopped job's pins must keep.
+    /// Positions as they are stored, where the next start goes on: what a stopped job's pins must keep. Light epochs are ahead of them.
     progress: Mutex<Vec<RegionProgress>>,
     /// Newest epoch whose rows are applied: state written up to it may be read back from regions.
     applied: AtomicU64,

@@ -13,16 +13,15 @@
 //!
 //! A quarantined or stopped job keeps exact pins, waits for `resume`, and can be dropped.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use millstream_types::{Classified, Epoch, ErrorKind, error::chain};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     AbortOnDrop,
     service::Context,
-    shared::{JobShared, Wish},
+    shared::JobShared,
     status::{JobState, Reason},
     task::{self, Run},
 };
@@ -137,14 +136,14 @@ async fn recover(run: &Run, failures: &mut Failures, error: StreamError) -> bool
     match verdict {
         Verdict::RetryAfter(wait) => {
             tracing::warn!(job = %run.plan.job, error = %message, restart_ms = wait.as_millis() as u64, "job failed, it will be restarted");
+            let resumed = resumed(run);
             let code = format!("restarting_{}", reason.code);
             run.shared.set_state(JobState::Paused, Some(Reason { code, message }));
-            let wish = run.shared.wish.subscribe();
             tokio::select! {
                 () = run.cancel.cancelled() => false,
                 () = run.ctx.clock.sleep(wait) => true,
                 // The user does not want to wait: the cause is gone.
-                () = resumed(wish) => true,
+                () = resumed => true,
             }
         }
         _ => {
@@ -157,24 +156,27 @@ async fn recover(run: &Run, failures: &mut Failures, error: StreamError) -> bool
 
 /// Freezes the pins, then waits for `resume` (true) or the end (false).
 async fn wait_for_resume(run: &Run, state: JobState, reason: Reason) -> bool {
-    let wish = run.shared.wish.subscribe();
+    let resumed = resumed(run);
     run.shared.set_state(state, Some(reason));
     if let Ok(regions) = task::input_regions(&run.ctx, &run.plan) {
         pins::freeze(run.plan.job, run.plan.input.input, &regions, &run.shared.progress()).await;
     }
     tokio::select! {
         () = run.cancel.cancelled() => false,
-        () = resumed(wish) => true,
+        () = resumed => true,
     }
 }
 
-/// Returns at the next `resume` after `wish` was made.
-async fn resumed(mut wish: watch::Receiver<Wish>) {
+/// Ends at the next `resume` after this call.
+fn resumed(run: &Run) -> impl Future<Output = ()> + use<> {
+    let mut wish = run.shared.wish.subscribe();
     let resumes = wish.borrow_and_update().resumes;
-    while wish.borrow_and_update().resumes == resumes {
-        // Without a sender nobody can resume any more; the token ends the wait.
-        if wish.changed().await.is_err() {
-            std::future::pending::<()>().await;
+    async move {
+        while wish.borrow_and_update().resumes == resumes {
+            // Without a sender nobody can resume any more; the token ends the wait.
+            if wish.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 }
@@ -188,5 +190,29 @@ async fn still_ours(run: &Run) -> bool {
             tracing::info!(job = %run.plan.job, error = %chain(&e), "progress region cannot be written after a fence");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_types::LogError;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_that_time_does_not_heal_counts_also_over_checkpoints_but_not_over_hours() {
+        let bad = || StreamError::Inconsistent { operator: "hash agg", what: String::new() };
+        let away = StreamError::Log(LogError::new(ErrorKind::Unavailable, "away"));
+        let mut f = Failures::default();
+        let times = [(0, false), (10, false), (20, true)];
+        for (at, given_up) in times {
+            f.count = 0;
+            assert_eq!(f.is_same(&bad(), at), given_up);
+        }
+        let mut f = Failures::default();
+        assert!(!f.is_same(&bad(), 0) && !f.is_same(&bad(), 1) && !f.is_same(&away, 2) && !f.is_same(&bad(), 3));
+        let mut f = Failures::default();
+        assert!((0..20).all(|i| !f.is_same(&bad(), i * SAME_WITHIN_MS / 2 * 3)));
+        assert!((0..20).all(|i| !f.is_same(&away, i)), "what may heal is tried on");
     }
 }

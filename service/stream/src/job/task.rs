@@ -106,6 +106,7 @@ async fn start(run: &Run) -> Result<Started, StreamError> {
     }
     ctx.injector.observe(stored.epoch);
     shared.set_applied(stored.epoch);
+    shared.keep_progress(stored.regions.clone());
     let inputs = input_regions(ctx, plan)?;
     let mut pins =
         PinKeeper::new(plan.job, plan.input.input, ctx.config.pin_refresh.as_millis() as u64, inputs.clone());
@@ -184,11 +185,8 @@ pub(crate) fn build(
             Node::HashAgg(agg) => {
                 let layout = crate::plan::agg_layout(&agg.input, &agg.group, &agg.calls, agg.append_only);
                 schema = motion_schema(&layout.columns);
-                let options = AggOptions {
-                    cache: cache.share(),
-                    on_error: plan.options.on_eval_error,
-                    metrics: metrics.clone(),
-                };
+                let options =
+                    AggOptions { cache: cache.share(), on_error: plan.options.on_eval_error, metrics: metrics.clone() };
                 Operator::HashAgg(Box::new(HashAgg::new(agg.clone(), agg_regions(plan, agg, regions)?, options)?))
             }
         });

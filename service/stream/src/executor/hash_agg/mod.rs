@@ -233,10 +233,8 @@ impl HashAgg {
         let found = self.regions.state.lookup(keys, KeyMatch::Whole, applied, Some(columns)).await?;
         for (row, which) in found.which.iter().enumerate() {
             let g = groups[*which as usize];
-            let unreadable = || StreamError::Inconsistent {
-                operator: "hash agg",
-                what: "a stored sum is not readable".to_owned(),
-            };
+            let unreadable =
+                || StreamError::Inconsistent { operator: "hash agg", what: "a stored sum is not readable".to_owned() };
             self.slots.load(&self.plan, g, &found.rows, row).ok_or_else(unreadable)?;
             self.exists[g as usize] = true;
         }

@@ -128,7 +128,9 @@ impl SlotPlan {
                 (_, None) => return Err(format!("{:?} needs an argument", call.func)),
                 (AggFunc::Sum | AggFunc::Avg, Some(arg)) => {
                     let Some(non_null) = non_null[i] else { return Err("a sum lacks its counter".into()) };
-                    let Some(over) = l.over else { return Err("a sum lacks the column for what is out of range".into()) };
+                    let Some(over) = l.over else {
+                        return Err("a sum lacks the column for what is out of range".into());
+                    };
                     let avg = call.func == AggFunc::Avg;
                     if let Some(columns) = l.float {
                         plan.floats.push(FloatSum { arg, non_null, columns, over });

@@ -195,12 +195,7 @@ impl Slots {
     }
 
     /// Adds the rows of a chunk.
-    pub(crate) fn update(
-        &mut self,
-        plan: &SlotPlan,
-        rows: Rows<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<(), ArrowError> {
+    pub(crate) fn update(&mut self, plan: &SlotPlan, rows: Rows<'_>, scratch: &mut Scratch) -> Result<(), ArrowError> {
         let Rows { groups, signs, batch } = rows;
         for (values, c) in self.counters.iter_mut().zip(&plan.counters) {
             let nulls = c.arg.and_then(|a| batch.column(a).nulls().cloned());
@@ -335,8 +330,7 @@ impl Slots {
                     scaled.checked_div(i256::from_i128(i128::from(n[g])))?.to_i128()
                 }
             };
-            let values: Vec<_> =
-                gs.map(|g| (n[g] != 0).then(|| avg(g)).flatten().filter(|v| fits(t, *v))).collect();
+            let values: Vec<_> = gs.map(|g| (n[g] != 0).then(|| avg(g)).flatten().filter(|v| fits(t, *v))).collect();
             return scalar::from_ints(t, &values);
         }
         let unit = 10_f64.powi(i32::from(s.scale));
