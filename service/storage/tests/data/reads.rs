@@ -225,7 +225,11 @@ fn scans_begin_and_end_anywhere_in_a_large_file() {
                 let until = rig.rows(ScanRequest { until: position(i), ..ScanRequest::snapshot(to) }).await;
                 assert_eq!(plain(until), rows[..=i], "keyed {keyed} until {i}");
                 let both = ScanRequest { after: position(i / 2), until: position(i), ..ScanRequest::snapshot(to) };
-                assert_eq!(plain(rig.rows(both).await), rows[i / 2 + 1..(i + 1).max(i / 2 + 1)], "keyed {keyed} to {i}");
+                assert_eq!(
+                    plain(rig.rows(both).await),
+                    rows[i / 2 + 1..(i + 1).max(i / 2 + 1)],
+                    "keyed {keyed} to {i}"
+                );
             }
         });
     }

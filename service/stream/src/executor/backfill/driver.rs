@@ -32,6 +32,9 @@ const OPEN_WAIT: Duration = Duration::from_secs(2);
 /// Takes the chunks of an epoch.
 pub(crate) trait Downstream: Send {
     fn chunk(&mut self, chunk: Chunk) -> impl Future<Output = Result<(), StreamError>> + Send;
+
+    /// What the operators keep of the epoch until its barrier, and so the size of its transaction: rows, and bytes as far as they are known.
+    fn held(&self) -> (u64, usize);
 }
 
 #[derive(Debug)]
@@ -90,8 +93,6 @@ struct Quantum<'a> {
     cuts: &'a watch::Receiver<EpochCuts>,
     started_ms: u64,
     scanned: u64,
-    emitted: u64,
-    bytes: usize,
 }
 
 impl BackfillExecutor {
@@ -220,9 +221,12 @@ impl BackfillExecutor {
         let mut waiting: Vec<usize> =
             (0..regions.len()).rev().filter(|i| regions[*i].open && !self.scans.has(*i)).collect();
         waiting.retain(|i| regions[*i].machine.scan().is_some());
-        let mut quantum = Quantum { cuts: newer, started_ms: now, scanned: 0, emitted: 0, bytes: 0 };
+        let mut quantum = Quantum { cuts: newer, started_ms: now, scanned: 0 };
         while !waiting.is_empty() || !self.scans.is_empty() {
-            if self.limiter.rate() == Some(0) || self.is_over(&quantum) || !self.wait_for_permit(&mut quantum).await {
+            if self.limiter.rate() == Some(0)
+                || self.is_over(&quantum, down.held())
+                || !self.wait_for_permit(&mut quantum).await
+            {
                 break;
             }
             while !self.scans.is_full()
@@ -283,8 +287,6 @@ impl BackfillExecutor {
             ScanItem::Rows { chunk, last, scanned } => {
                 let rows = chunk.len();
                 quantum.scanned += scanned;
-                quantum.emitted += rows as u64;
-                quantum.bytes += chunk.rows.columns().iter().map(slice_bytes).sum::<usize>();
                 self.metrics.backfill_rows.inc_by(rows as u64);
                 self.metrics.backfill_scanned.inc_by(scanned);
                 down.chunk(self.row(at, chunk)?).await?;
@@ -301,8 +303,8 @@ impl BackfillExecutor {
     }
 
     /// Whether the epoch has had its share of scanning.
-    fn is_over(&mut self, q: &Quantum<'_>) -> bool {
-        if q.emitted >= self.config.epoch_rows || q.bytes >= self.config.epoch_bytes {
+    fn is_over(&mut self, q: &Quantum<'_>, (rows, bytes): (u64, usize)) -> bool {
+        if rows >= self.config.epoch_rows || bytes >= self.config.epoch_bytes {
             for r in &mut self.regions {
                 r.over_budget = !r.machine.is_end();
             }
@@ -371,8 +373,4 @@ impl BackfillExecutor {
     pub(crate) fn metrics(&self) -> &JobMetrics {
         &self.metrics
     }
-}
-
-fn slice_bytes(array: &arrow::array::ArrayRef) -> usize {
-    array.to_data().get_slice_memory_size().unwrap_or(0)
 }

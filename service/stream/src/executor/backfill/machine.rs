@@ -117,7 +117,9 @@ impl Machine {
         match &self.position.at {
             Pos::End if behind <= t.catchup_rows => Policy::Live,
             Pos::End => Policy::Rebase,
-            _ if behind > t.catchup_rows || left > t.follow_max_rows || behind < t.catchup_rows.div_ceil(2) => Policy::Fixed,
+            _ if behind > t.catchup_rows || left > t.follow_max_rows || behind < t.catchup_rows.div_ceil(2) => {
+                Policy::Fixed
+            }
             _ => Policy::Follow,
         }
     }

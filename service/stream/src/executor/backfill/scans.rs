@@ -77,14 +77,7 @@ impl Scans {
     }
 
     /// Starts a scan of the region at place `at`. Its task ends with the scan, or soon after the receiver is gone.
-    pub(super) fn open(
-        &mut self,
-        at: usize,
-        region: &dyn Region,
-        request: ScanRequest,
-        tasks: &Tasks,
-        now_ms: u64,
-    ) {
+    pub(super) fn open(&mut self, at: usize, region: &dyn Region, request: ScanRequest, tasks: &Tasks, now_ms: u64) {
         let (items, received) = mpsc::channel(1);
         let (above, below, chunk_rows) = (request.from, request.to, request.max_rows);
         let name = format!("backfill scan of {}", region.id());
