@@ -302,7 +302,7 @@ async fn floats_and_large_sums_read_the_same_in_a_view_and_in_its_query() {
         view
     };
     real.run(
-        "insert into f select k, k % 4, case k % 7 when 0 then cast('NaN' as double) when 1 then -0.0 when 2 then 0.0 when 3 then cast('inf' as double)
+        "insert into f select k, k % 4, case k % 7 when 0 then cast('NaN' as double) when 1 then cast('-0.0' as double) when 2 then 0.0 when 3 then cast('inf' as double)
            when 4 then cast('-inf' as double) else k end, case k % 3 when 0 then cast('NaN' as real) else cast(k as real) end, k, k
          from (select value as k from range(1, 60))",
     )
@@ -310,7 +310,7 @@ async fn floats_and_large_sums_read_the_same_in_a_view_and_in_its_query() {
     check().await;
     real.run("delete from f where d = cast('NaN' as double) or d = cast('inf' as double)").await;
     check().await;
-    real.run("delete from f; insert into f values (1, 1, -0.0, 0, 9223372036854775807, 0), (2, 1, 0.0, 0, 0, 0), (3, 2, cast('-inf' as double), 1, 1, 1)").await;
+    real.run("delete from f; insert into f values (1, 1, cast('-0.0' as double), 0, 9223372036854775807, 0), (2, 1, 0.0, 0, 0, 0), (3, 2, cast('-inf' as double), 1, 1, 1)").await;
     let view = check().await;
     assert!(view[0].starts_with("1 | -0.0 | 0.0"), "{view:?}");
     assert!(view[1].starts_with("2 | -inf | -inf"), "{view:?}");
