@@ -61,7 +61,7 @@ pub enum StreamError {
         key: String,
         bytes: usize,
         #[source]
-        source: LogError,
+        source: Box<LogError>,
     },
     #[error("input {input}: region {region} has no cut, it is closed or quarantined")]
     InputClosed { input: InputId, region: RegionId },

@@ -62,7 +62,7 @@ pub(super) fn rejected(job: JobId, batches: &[OutBatch], source: LogError) -> St
     match largest {
         Some((bytes, batch, i)) if for_size => {
             let key = batch.keys.get(i).map_or_else(|| "NULL".to_owned(), |k| cut(&String::from_utf8_lossy(k)));
-            StreamError::RecordTooLarge { job, topic: batch.topic.to_string(), key, bytes, source }
+            StreamError::RecordTooLarge { job, topic: batch.topic.to_string(), key, bytes, source: Box::new(source) }
         }
         _ => StreamError::Rejected { job, source },
     }
