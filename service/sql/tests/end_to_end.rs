@@ -302,8 +302,8 @@ async fn floats_and_large_sums_read_the_same_in_a_view_and_in_its_query() {
         view
     };
     real.run(
-        "insert into f select k, k % 4, case k % 7 when 0 then cast('NaN' as double) when 1 then cast('-0.0' as double) when 2 then 0.0 when 3 then cast('inf' as double)
-           when 4 then cast('-inf' as double) else k end, case k % 3 when 0 then cast('NaN' as real) else cast(k as real) end, k as b, k as n
+        "insert into f select k, k % 4, case k % 7 when 0 then cast('NaN' as double) when 1 then cast('-0.0' as double) when 2 then cast(0 as double) when 3 then cast('inf' as double)
+           when 4 then cast('-inf' as double) else cast(k as double) end, case k % 3 when 0 then cast('NaN' as real) else cast(k as real) end, k as b, k as n
          from (select value as k from range(1, 60))",
     )
     .await;
