@@ -29,8 +29,11 @@ use crate::StreamError;
 /// Scans of large groups at once.
 const READS: usize = 8;
 
-/// Rows of one scan; a group with at most so many is small.
+/// Rows of one scan.
 const READ_ROWS: usize = 256;
+
+/// A group with at most so many rows is small: a scan would decode as many, and has costs of its own.
+const SMALL_ROWS: usize = 2048;
 
 /// Rows of one look-up of small groups, roughly.
 const LOOKUP_ROWS: usize = 64 << 10;
@@ -198,7 +201,7 @@ impl ValueSet {
         let (mut small, mut large) = (Vec::new(), Vec::new());
         for g in groups {
             match stored(*g) {
-                rows if rows <= READ_ROWS => small.push((Key::from(table.key(*g)), *g, rows)),
+                rows if rows <= SMALL_ROWS => small.push((Key::from(table.key(*g)), *g, rows)),
                 _ => large.push(*g),
             }
         }
