@@ -285,15 +285,17 @@ impl ValueSet {
     }
 }
 
+type ValueAndKey<'a> = (&'a [u8], &'a [u8]);
+
 /// The first values of a group: stored rows under those of epochs on their way, the later over the earlier.
 struct FirstValues<'a> {
-    over: Peekable<btree_map::IntoIter<(&'a [u8], &'a [u8]), bool>>,
+    over: Peekable<btree_map::IntoIter<ValueAndKey<'a>, bool>>,
     ends: Ends,
 }
 
 impl<'a> FirstValues<'a> {
     fn new(pending: &'a [Pending], g: u32) -> Self {
-        let mut over: BTreeMap<(&[u8], &[u8]), bool> = BTreeMap::new();
+        let mut over: BTreeMap<ValueAndKey<'a>, bool> = BTreeMap::new();
         for p in pending {
             over.extend(p.entries.of_group(g).map(|e| ((e.value, e.key), e.insert)));
         }
