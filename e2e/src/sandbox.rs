@@ -170,6 +170,11 @@ impl Sandbox {
         client
     }
 
+    /// The client of the latest start.
+    pub fn client(&self) -> Client {
+        self.client.lock().expect("no test thread panicked here").clone().expect("the server was started")
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.lock().expect("no test thread panicked here").as_ref().expect("the server runs").id()
     }

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "scenarios print their seed and figures")]
 
 mod bad_input;
+mod faults;
 mod fencing;
 mod history;
 mod kills;
@@ -13,3 +14,4 @@ mod object_store;
 mod other_clients;
 mod splice;
 mod tails;
+mod trims;

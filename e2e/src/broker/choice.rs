@@ -126,12 +126,16 @@ pub async fn run(kind: Kind, name: &str, alone: bool, scenario: impl AsyncFnOnce
     scenario(kind).await;
 }
 
-/// Makes tests `embedded::<name>` and `kafka::<name>` of scenarios `async fn <name>(kind: Kind)`. With `alone:` they run one at a time.
+/// Makes tests `embedded::<name>` and `kafka::<name>` of scenarios `async fn <name>(kind: Kind)`. With `alone:` they run one at a time;
+/// `embedded alone:` is for those that break their broker.
 #[macro_export]
 macro_rules! on_each_broker {
     (alone: $($name:ident),+ $(,)?) => {
         $crate::on_each_broker!(@ embedded Embedded true $($name)+);
         $crate::on_each_broker!(@ kafka Kafka true $($name)+);
+    };
+    (embedded alone: $($name:ident),+ $(,)?) => {
+        $crate::on_each_broker!(@ embedded Embedded true $($name)+);
     };
     (@ $module:ident $kind:ident $alone:literal $($name:ident)+) => {
         mod $module {
