@@ -37,6 +37,8 @@ enum Hook {
     HungTransaction,
     /// Decided, but neither visible nor over.
     HeldMarkers,
+    /// The broker takes the job for gone, aborts its transaction and fences it.
+    ExpiredTransaction,
     /// Produce waits, fetches find nothing.
     FrozenPartition,
     /// The leader has changed.
@@ -49,12 +51,13 @@ enum Hook {
 
 use Hook::*;
 
-const ALL: [Hook; 10] = [
+const ALL: [Hook; 11] = [
     LostProduce,
     LostEndTxn,
     LostRequest,
     HungTransaction,
     HeldMarkers,
+    ExpiredTransaction,
     FrozenPartition,
     LeaderEpoch,
     SlowFetch,
@@ -127,6 +130,19 @@ impl Storm {
                 for _ in 0..times {
                     faults.move_leader_epoch(&at.0, at.1).expect("the partition is there");
                 }
+                None
+            }
+            ExpiredTransaction => {
+                // Held up in its end, so that there is one to expire.
+                faults.hang_transaction(&id);
+                for _ in 0..100 {
+                    if faults.marks().iter().any(|m| m.hits > 0) {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                faults.expire_transaction(&id).await.expect("the journal can be written");
+                faults.release_transaction(&id);
                 None
             }
             Trim => {
@@ -251,6 +267,7 @@ storms! {
     lost_requests: [LostRequest], 5;
     a_transaction_that_hangs: [HungTransaction], 3;
     markers_that_are_late: [HeldMarkers], 3;
+    a_transaction_that_expires: [ExpiredTransaction], 3;
     a_partition_that_freezes: [FrozenPartition], 3;
     a_leader_that_changes: [LeaderEpoch], 3;
     a_slow_fetch: [SlowFetch], 3;

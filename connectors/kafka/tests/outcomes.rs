@@ -79,7 +79,6 @@ async fn writer(c: &KafkaCluster, id: &str) -> Box<dyn EpochWriter> {
 }
 
 async fn a_lost_commit_answer_is_unknown_and_reading_back_decides(kind: Kind) {
-    let broker = broker(kind);
     let (_broker, proxy, through, direct) = behind_proxy(kind, Duration::from_secs(8)).await;
     let t = topic(&direct, "lost", 1).await;
     let mut w = writer(&through, &unique("lost")).await;
@@ -108,7 +107,6 @@ async fn a_lost_commit_answer_is_unknown_and_reading_back_decides(kind: Kind) {
 }
 
 async fn a_transaction_without_a_broker_is_never_called_committed_and_can_be_sent_again(kind: Kind) {
-    let broker = broker(kind);
     let (_broker, proxy, through, direct) = behind_proxy(kind, Duration::from_secs(4)).await;
     let t = topic(&direct, "expired", 1).await;
     let mut w = writer(&through, &unique("expired")).await;
@@ -128,7 +126,6 @@ async fn a_transaction_without_a_broker_is_never_called_committed_and_can_be_sen
 }
 
 async fn the_transaction_timeout_is_lowered_or_refused(kind: Kind) {
-    let broker = broker(kind);
     let transaction_max_timeout = Some(Duration::from_secs(20));
     let broker = own_broker(kind, BrokerOptions { transaction_max_timeout, ..BrokerOptions::default() }).await;
     let refused = KafkaCluster::connect(options(broker.bootstrap())).unwrap();

@@ -279,7 +279,6 @@ async fn a_reader_that_is_not_asked_does_not_run_ahead(kind: Kind) {
 }
 
 async fn a_reader_survives_its_broker(kind: Kind) {
-    let broker = broker(kind);
     let broker = own_broker(kind, BrokerOptions::default()).await;
     let c = KafkaCluster::connect(options(broker.bootstrap())).unwrap();
     let t = topic(&c, "outage", 1).await;

@@ -41,7 +41,7 @@ pub struct Broker {
 
 #[derive(Debug)]
 enum Own {
-    Embedded(Embedded),
+    Embedded(Box<Embedded>),
     Kafka(Kafka),
 }
 
@@ -76,7 +76,7 @@ impl Broker {
         let (bootstrap, own) = match kind {
             Kind::Embedded => {
                 let embedded = Embedded::start(options);
-                (embedded.bootstrap(), Own::Embedded(embedded))
+                (embedded.bootstrap(), Own::Embedded(Box::new(embedded)))
             }
             Kind::Kafka => {
                 let kafka = Kafka::start(options);
