@@ -14,4 +14,3 @@ mod object_store;
 mod other_clients;
 mod splice;
 mod tails;
-mod trims;
