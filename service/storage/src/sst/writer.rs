@@ -134,7 +134,8 @@ impl<'a> Writer<'a> {
         let from = Seq(seqs.iter().min().copied().unwrap_or_default());
         let end = Seq(seqs.iter().max().copied().unwrap_or_default()).next();
         let deletes = self.deletes(&rows);
-        let (keyed, group_rows) = (self.layout.is_keyed(), self.options.row_group_rows);
+        let (layout, group_rows) = (self.layout, self.options.row_group_rows);
+        let keyed = layout.is_keyed();
         let file = self.file()?;
         let (group, raw) = file.group.get_or_insert_with(|| {
             (
@@ -151,11 +152,11 @@ impl<'a> Writer<'a> {
                 0,
             )
         });
+        let next = group.rows.next_multiple_of(SEGMENT_ROWS) - group.rows;
+        for row in (next..n).step_by(SEGMENT_ROWS) {
+            group.segments.push(if keyed { keys.get(row).into() } else { layout.key_at(&rows, row)? });
+        }
         if keyed {
-            let next = group.rows.next_multiple_of(SEGMENT_ROWS);
-            group
-                .segments
-                .extend((next..group.rows + n).step_by(SEGMENT_ROWS).map(|r| keys.get(r - group.rows).into()));
             let filter = match &mut file.filter {
                 Some(filter) => filter,
                 none => none.insert(FilterBuilder::new(group_rows + BATCH_ROWS)?),
@@ -229,7 +230,7 @@ impl<'a> Writer<'a> {
     fn properties(&self) -> WriterProperties {
         let zstd = ZstdLevel::try_new(self.options.zstd_level.clamp(1, 22)).unwrap_or_default();
         let sequence = ColumnPath::from(SEQUENCE);
-        WriterProperties::builder()
+        let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(zstd))
             // Groups end by `end_group` alone: on key borders.
             .set_max_row_group_row_count(None)
@@ -242,8 +243,17 @@ impl<'a> Writer<'a> {
             .set_column_dictionary_enabled(sequence.clone(), false)
             .set_column_encoding(sequence, Encoding::DELTA_BINARY_PACKED)
             .set_sorting_columns(Some(self.sorting()))
-            .set_created_by(format!("millstream {}", env!("CARGO_PKG_VERSION")))
-            .build()
+            .set_created_by(format!("millstream {}", env!("CARGO_PKG_VERSION")));
+        // A key of one column hardly repeats, so a dictionary of it is work for nothing; in key order its differences are small.
+        if let [key] = self.layout.schema.primary_key[..] {
+            let field = self.schema.field(key);
+            let column = ColumnPath::from(field.name().as_str());
+            properties = properties.set_column_dictionary_enabled(column.clone(), false);
+            if field.data_type().is_integer() || field.data_type().is_temporal() {
+                properties = properties.set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+            }
+        }
+        properties.build()
     }
 
     fn sorting(&self) -> Vec<SortingColumn> {
