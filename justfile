@@ -1,5 +1,5 @@
 # The one door: what people type, `.ci/run` does too. `just` alone lists the targets.
-# Needs Rust (rust-version in Cargo.toml), Java 17 and Maven for Apache Kafka, Go for the chart's tools. No Docker.
+# Needs Rust (rust-version in Cargo.toml); Java 17 and Maven for Apache Kafka, Go for the chart's tools and the S3 server of the tests. No Docker.
 
 export CARGO_TARGET_DIR := env("CARGO_TARGET_DIR", env("HOME") / ".cache/millstream-target")
 
@@ -20,14 +20,14 @@ lint:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
     if command -v cargo-deny >/dev/null; then cargo deny check; else echo "cargo-deny is not installed: skipped"; fi
 
-# All tests, or those of one crate: `just test storage`.
+# All tests, or those of one crate: `just test storage`. Needs Rust only; Apache Kafka and the S3 server are used where they are installed.
 test crate="":
     cargo test {{ if crate == "" { "--workspace" } else { "-p millstream-" + crate } }}
 
-# End-to-end tests on a real Apache Kafka; a name picks one: `just e2e kills`.
+# End-to-end tests on the embedded broker and on Apache Kafka; a name picks some: `just e2e kills`, `just e2e splice::embedded`.
 e2e name="":
     bash e2e/kafka/kafka.sh install
-    cargo test -p millstream-e2e -- {{ name }}
+    MILLSTREAM_E2E_BROKERS=both cargo test -p millstream-e2e -- {{ name }}
 
 # The main job on screen: topic -> table -> view and derived topic, on the embedded broker.
 demo:

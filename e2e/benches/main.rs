@@ -13,7 +13,7 @@ use std::{
 };
 
 use millstream_e2e::{
-    broker::Broker,
+    broker::{Broker, Kind},
     client::{Client, position},
     eventually::eventually,
     orders::{self, Orders},
@@ -31,8 +31,8 @@ struct Bench {
 
 impl Bench {
     async fn start(extra: &str) -> Bench {
-        let broker = Broker::start_own();
-        let sandbox = Sandbox::new(&Options::new(broker.bootstrap(), "bench").extra(extra));
+        let broker = Broker::own(Kind::Kafka);
+        let sandbox = Sandbox::new(&Options::new(&broker, "bench").extra(extra));
         topic::create(broker.bootstrap(), "orders", 4, &[]).await;
         let client = sandbox.start().await;
         // A new broker makes its own topic of transactions at the first one, which takes it a second: not what is measured.
@@ -45,7 +45,7 @@ impl Bench {
     async fn fill(&self, n: u64, keys: u64, customers: u64, tombstones: u32) -> Orders {
         let b = self.broker.bootstrap().to_owned();
         tokio::task::spawn_blocking(move || {
-            let mut orders = Orders::new("orders", 4, keys, customers, 1);
+            let mut orders = Orders::new("", 4, keys, customers, 1);
             orders.tombstones = tombstones;
             orders.many(&topic::Feed::new(&b), n);
             orders
@@ -102,7 +102,7 @@ fn raw_rate(bench: &Bench) -> f64 {
 }
 
 async fn ingest() {
-    for (what, ddl) in [("append-only", ORDERS_APPEND), ("upsert", orders::TABLE)] {
+    for (what, ddl) in [("append-only", ORDERS_APPEND), ("upsert", &orders::table(""))] {
         let n = scaled(2_000_000);
         let bench = Bench::start("").await;
         bench.fill(n, n / 4, 200_000, 0).await;
@@ -128,7 +128,7 @@ async fn flush() {
     let n = scaled(2_000_000);
     let bench = Bench::start("storage:\n  write_buffer_bytes: 2GiB\n  region_buffer_bytes: 1GiB\n").await;
     bench.fill(n, n, 200_000, 0).await;
-    bench.client.sql(orders::TABLE).await;
+    bench.client.sql(&orders::table("")).await;
     bench.applied("orders", &bench.ends()).await;
     bench.client.sql("FLUSH TABLE orders").await;
     let metrics = bench.client.metrics().await;
@@ -187,7 +187,7 @@ async fn backfill() {
     let mut orders = tokio::task::spawn_blocking({
         let b = b.clone();
         move || {
-            let mut orders = Orders::new("orders", 4, n, 200_000, 1);
+            let mut orders = Orders::new("", 4, n, 200_000, 1);
             orders.tombstones = 0;
             let feed = topic::Feed::new(&b);
             for id in 0..n {
@@ -199,7 +199,7 @@ async fn backfill() {
     })
     .await
     .expect("the generator does not panic");
-    bench.client.sql(orders::TABLE).await;
+    bench.client.sql(&orders::table("")).await;
     bench.applied("orders", &bench.ends()).await;
     bench.client.sql("FLUSH TABLE orders").await;
     bench.client.sql("COMPACT TABLE orders").await;
@@ -295,7 +295,7 @@ async fn restart() {
 async fn memory() {
     let n = scaled(10_000_000);
     let bench = Bench::start("").await;
-    bench.client.sql(orders::TABLE).await;
+    bench.client.sql(&orders::table("")).await;
     bench.fill(n, n / 2, 200_000, 5).await;
     let ends = bench.ends();
     bench.applied("orders", &ends).await;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use millstream_e2e::{
-    broker::Broker,
+    broker::{Broker, Kind},
     client::Client,
     oracle,
     orders::{self, Orders},
@@ -62,16 +62,16 @@ async fn main() {
     println!("building the service ...");
     binary();
     println!("starting Apache Kafka 4.4.0 (the first start fetches its jars with Maven) ...");
-    let broker = Broker::start();
+    let broker = Broker::own(Kind::Kafka);
     let b = broker.bootstrap().to_owned();
     topic::create(&b, "orders", 4, &[]).await;
-    let sandbox = Sandbox::new(&Options::new(&b, "demo"));
+    let sandbox = Sandbox::new(&Options::new(&broker, "demo"));
     let client = sandbox.start().await;
     println!("Kafka at {b}, Millstream at {}", client.rest);
 
-    println!("\n{}", orders::TABLE);
-    client.sql(orders::TABLE).await;
-    let mut orders = Orders::new("orders", 4, 100_000, 1_000, seed());
+    println!("\n{}", orders::table(""));
+    client.sql(&orders::table("")).await;
+    let mut orders = Orders::new("", 4, 100_000, 1_000, seed());
     let feed = topic::Feed::new(&b);
     orders.many(&feed, 200_000);
     println!("200000 records of history are in the topic; the producer goes on");
@@ -85,9 +85,9 @@ async fn main() {
         orders
     });
 
-    for view in [oracle::BIG, oracle::BY_CUSTOMER] {
+    for view in orders::views("") {
         println!("\n{view}");
-        client.sql(view).await;
+        client.sql(&view).await;
     }
     println!();
     while !show_backfills(&client).await {

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Apache Kafka from Maven's jars, for tests and benchmarks: one KRaft node, loopback only, no container engine.
-# Owns: jars in a cache outside the clone, one broker per folder, its start and its end. Not here: topics and data (clients make those).
+# Owns: jars in a cache outside the clone, what a broker is started with and when it is ready. Not here: topics and data (clients make those), processes and
+# ports (servers.sh).
 set -euo pipefail
 
+NAME=kafka.sh
 VERSION=4.4.0
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-CACHE=${MILLSTREAM_TOOLS:-$HOME/.cache/millstream-tools}
+. "$HERE/../servers.sh"
 LIBS=$CACHE/kafka-$VERSION/libs
 
 usage() {
   cat >&2 <<'TEXT'
-kafka.sh install
+kafka.sh install      (prints the folder of the jars, as does)
+kafka.sh installed    (which fails if there is no Java, or no jars)
 kafka.sh start --dir DIR [--port N] [--controller-port N] [--heap 1g] [--proxied PORT:ADVERTISED] [--parent PID]
                [--ephemeral] [--timeout SECONDS] [--property KEY=VALUE ...]
 kafka.sh stop  --dir DIR [--kill]
@@ -22,9 +25,6 @@ kafka.sh stop  --dir DIR [--kill]
 TEXT
   exit 2
 }
-
-say() { echo "kafka.sh: $*" >&2; }
-die() { say "$*"; exit 1; }
 
 # The jars, once. Two installs at a time both succeed: each loads into its own folder, and the first rename wins.
 install() {
@@ -42,25 +42,15 @@ install() {
   rm -rf "$tmp"
 }
 
-port_open() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
-# Below the range from which the kernel gives ports to clients, so that no connection of a test takes it meanwhile.
-free_port() {
-  local port
-  for _ in $(seq 100); do
-    port=$((20000 + (RANDOM << 1 | RANDOM & 1) % 12000))
-    port_open "$port" || { echo "$port"; return 0; }
-  done
-  die "no free port between 20000 and 32000"
+installed() {
+  command -v java >/dev/null || die "Java is missing"
+  [ -d "$LIBS" ] || die "the jars of kafka $VERSION are missing: run e2e/kafka/kafka.sh install"
+  echo "$LIBS"
 }
 
-# The pid of the broker of a folder, if it runs. A pid that now belongs to something else is not ours.
-running_pid() {
-  local pid
-  pid=$(cat "$1/pid" 2>/dev/null) || return 1
-  tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "$1/server.properties" || return 1
-  echo "$pid"
-}
+marked_as() { echo "$1/server.properties"; }
+is_ready() { grep -q 'Kafka Server started' "$1/broker.log" 2>/dev/null && port_open "$2"; }
+logs_of() { printf '%s\n' "$1/broker.log" "$1/stdout.log"; }
 
 write_properties() {
   local dir=$1 port=$2 controller=$3 proxied=$4 listeners advertised map
@@ -112,7 +102,7 @@ cluster_id() { echo "M$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c
 
 # Starts the broker of a folder on given ports. 0 = ready, 3 = a port was taken, 1 = anything else.
 launch() {
-  local dir=$1 port=$2 heap=$3 parent=$4 timeout=$5 ephemeral=$6 pid
+  local dir=$1 port=$2 heap=$3 parent=$4 timeout=$5 ephemeral=$6
   if [ ! -f "$dir/data/meta.properties" ]; then
     java -Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j.configurationFile="$HERE/log4j2.properties" -Dmillstream.logs="$dir" \
       -cp "$LIBS/*" kafka.tools.StorageTool format -t "$(cluster_id)" -c "$dir/server.properties" >"$dir/format.log" 2>&1 ||
@@ -120,32 +110,11 @@ launch() {
   fi
   : >"$dir/broker.log"
   # The serial collector: with two cores the parallel ones only take time from the system under test.
-  setsid nohup java -Xms128m -Xmx"$heap" -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Djava.awt.headless=true \
+  spawn_server "$dir" "$port" "$parent" "$ephemeral" "$timeout" "$dir/stdout.log" \
+    java -Xms128m -Xmx"$heap" -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Djava.awt.headless=true \
     -Dlog4j.configurationFile="$HERE/log4j2.properties" -Dmillstream.logs="$dir" \
-    -cp "$LIBS/*" kafka.Kafka "$dir/server.properties" </dev/null >"$dir/stdout.log" 2>&1 &
-  pid=$!
-  echo "$pid" >"$dir/pid"
-  if [ -n "$parent" ]; then
-    setsid nohup bash -c 'while kill -0 "$1" 2>/dev/null && kill -0 "$2" 2>/dev/null; do sleep 1; done
-      kill -0 "$1" 2>/dev/null || { kill -9 "$2"; [ -z "$3" ] || { sleep 1; rm -rf "$3"; }; }' \
-      watch "$parent" "$pid" "${ephemeral:+$dir}" </dev/null >/dev/null 2>&1 &
-  fi
-  local deadline=$((SECONDS + timeout))
-  while ! { grep -q 'Kafka Server started' "$dir/broker.log" 2>/dev/null && port_open "$port"; }; do
-    if ! kill -0 "$pid" 2>/dev/null; then
-      grep -qi 'address already in use\|failed to bind' "$dir/broker.log" "$dir/stdout.log" && return 3
-      tail -20 "$dir/broker.log" "$dir/stdout.log" >&2
-      return 1
-    fi
-    if [ $SECONDS -ge $deadline ]; then
-      kill -9 "$pid"
-      tail -20 "$dir/broker.log" >&2
-      say "the broker was not ready after $timeout s"
-      return 1
-    fi
-    sleep 0.1
-  done
-  echo "bootstrap=127.0.0.1:$port pid=$pid"
+    -cp "$LIBS/*" kafka.Kafka "$dir/server.properties" || return $?
+  echo "bootstrap=127.0.0.1:$port pid=$(cat "$dir/pid")"
 }
 
 recorded_port() { sed -n "s#^listeners=.*$2://127.0.0.1:\([0-9]*\).*#\1#p" "$1/server.properties" 2>/dev/null || true; }
@@ -172,7 +141,7 @@ start() {
   install
   mkdir -p "$dir"
   dir=$(cd "$dir" && pwd)
-  if running_pid "$dir" >/dev/null; then die "a broker runs in $dir already, pid $(running_pid "$dir")"; fi
+  refuse_second "$dir"
   local try code my_port my_controller
   for try in 1 2 3; do
     my_port=$port my_controller=$controller
@@ -190,36 +159,4 @@ start() {
   exit 1
 }
 
-stop() {
-  local dir="" kill=""
-  while [ $# -gt 0 ]; do
-    case $1 in
-      --dir) dir=${2:-}; shift ;;
-      --kill) kill=1 ;;
-      *) usage ;;
-    esac
-    shift
-  done
-  [ -n "$dir" ] || usage
-  [ -d "$dir" ] || return 0
-  dir=$(cd "$dir" && pwd)
-  local pid waited=0
-  pid=$(running_pid "$dir") || { rm -f "$dir/pid"; return 0; }
-  if [ -n "$kill" ]; then kill -9 "$pid"; else kill "$pid"; fi
-  while running_pid "$dir" >/dev/null; do
-    [ $waited -lt 300 ] || { say "pid $pid did not stop in 30 s, killing it"; kill -9 "$pid" 2>/dev/null || true; }
-    [ $waited -lt 400 ] || die "pid $pid cannot be stopped"
-    sleep 0.1
-    waited=$((waited + 1))
-  done
-  rm -f "$dir/pid"
-}
-
-command=${1:-}
-[ $# -gt 0 ] && shift
-case $command in
-  install) install && echo "$LIBS" ;;
-  start) start "$@" ;;
-  stop) stop "$@" ;;
-  *) usage ;;
-esac
+run_command "$@"

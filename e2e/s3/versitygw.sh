@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # An S3 server for tests: versitygw over a folder, loopback only. Its put-if-absent is atomic, which not every S3 double's is.
-# Owns: the binary in a cache outside the clone, one server per folder, its start and its end. Not here: buckets (a folder in DIR/data is one) and objects.
+# Owns: the binary in a cache outside the clone, what a server is started with and when it is ready. Not here: buckets (a folder in DIR/data is one) and
+# objects, processes and ports (servers.sh).
 set -euo pipefail
 
+NAME=versitygw.sh
 VERSION=1.8.0
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-CACHE=${MILLSTREAM_TOOLS:-$HOME/.cache/millstream-tools}
+. "$HERE/../servers.sh"
 BIN=$CACHE/bin/versitygw-$VERSION
 
 usage() {
   cat >&2 <<'TEXT'
-versitygw.sh install
+versitygw.sh install      (prints the binary, as does)
+versitygw.sh installed    (which fails if it is not there)
 versitygw.sh start --dir DIR [--port N] [--access-key KEY] [--secret-key SECRET] [--region us-east-1] [--bucket NAME ...] [--parent PID] [--timeout SECONDS]
 versitygw.sh stop  --dir DIR [--kill]
   --port 0       (default) takes a free port; a folder that was used before gets its old one
@@ -21,9 +24,6 @@ versitygw.sh stop  --dir DIR [--kill]
 TEXT
   exit 2
 }
-
-say() { echo "versitygw.sh: $*" >&2; }
-die() { say "$*"; exit 1; }
 
 # Built once. Two installs at a time both succeed: each builds into its own folder, and the first rename wins.
 install() {
@@ -41,61 +41,27 @@ install() {
   rm -rf "$tmp"
 }
 
-port_open() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
-# Below the range from which the kernel gives ports to clients, so that no connection of a test takes it meanwhile.
-free_port() {
-  local port
-  for _ in $(seq 100); do
-    port=$((20000 + (RANDOM << 1 | RANDOM & 1) % 12000))
-    port_open "$port" || { echo "$port"; return 0; }
-  done
-  die "no free port between 20000 and 32000"
+installed() {
+  [ -x "$BIN" ] || die "versitygw $VERSION is missing: run e2e/s3/versitygw.sh install, which needs Go"
+  echo "$BIN"
 }
 
-# The pid of the server of a folder, if it runs. A pid that now belongs to something else is not ours.
-running_pid() {
-  local pid
-  pid=$(cat "$1/pid" 2>/dev/null) || return 1
-  tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "posix $1/data" || return 1
-  echo "$pid"
+marked_as() { echo "posix $1/data"; }
+logs_of() { echo "$1/server.log"; }
+
+is_ready() {
+  local status
+  { exec 3<>"/dev/tcp/127.0.0.1/$2" && printf 'GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' >&3 && read -r -t 2 status <&3; } 2>/dev/null || return 1
+  exec 3>&-
+  [[ $status == *" 200 "* ]]
 }
 
 # Starts the server of a folder on a given port. 0 = ready, 3 = the port was taken, 1 = anything else.
 launch() {
-  local dir=$1 port=$2 region=$3 parent=$4 timeout=$5 pid
-  setsid nohup "$BIN" --port "127.0.0.1:$port" --region "$region" --keep-alive --quiet --health /health posix "$dir/data" </dev/null >"$dir/server.log" 2>&1 &
-  pid=$!
-  echo "$pid" >"$dir/pid"
-  if [ -n "$parent" ]; then
-    setsid nohup bash -c 'while kill -0 "$1" 2>/dev/null && kill -0 "$2" 2>/dev/null; do sleep 1; done
-      kill -0 "$1" 2>/dev/null || kill -9 "$2"' watch "$parent" "$pid" </dev/null >/dev/null 2>&1 &
-  fi
-  local deadline=$((SECONDS + timeout))
-  while ! healthy "$port"; do
-    if ! kill -0 "$pid" 2>/dev/null; then
-      grep -qi 'address already in use' "$dir/server.log" && return 3
-      tail -20 "$dir/server.log" >&2
-      return 1
-    fi
-    if [ $SECONDS -ge $deadline ]; then
-      kill -9 "$pid"
-      tail -20 "$dir/server.log" >&2
-      say "the server was not ready after $timeout s"
-      return 1
-    fi
-    sleep 0.05
-  done
-  # Another process may have answered on this port.
-  kill -0 "$pid" 2>/dev/null || return 3
-  echo "endpoint=http://127.0.0.1:$port pid=$pid"
-}
-
-healthy() {
-  local status
-  { exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' >&3 && read -r -t 2 status <&3; } 2>/dev/null || return 1
-  exec 3>&-
-  [[ $status == *" 200 "* ]]
+  local dir=$1 port=$2 region=$3 parent=$4 timeout=$5
+  spawn_server "$dir" "$port" "$parent" "" "$timeout" "$dir/server.log" \
+    "$BIN" --port "127.0.0.1:$port" --region "$region" --keep-alive --quiet --health /health posix "$dir/data" || return $?
+  echo "endpoint=http://127.0.0.1:$port pid=$(cat "$dir/pid")"
 }
 
 start() {
@@ -119,7 +85,7 @@ start() {
   install
   mkdir -p "$dir/data"
   dir=$(cd "$dir" && pwd)
-  if running_pid "$dir" >/dev/null; then die "a server runs in $dir already, pid $(running_pid "$dir")"; fi
+  refuse_second "$dir"
   for bucket in "${buckets[@]}"; do mkdir -p "$dir/data/$bucket"; done
   export ROOT_ACCESS_KEY=$access ROOT_SECRET_KEY=$secret
   local try code my_port
@@ -137,36 +103,4 @@ start() {
   exit 1
 }
 
-stop() {
-  local dir="" kill=""
-  while [ $# -gt 0 ]; do
-    case $1 in
-      --dir) dir=${2:-}; shift ;;
-      --kill) kill=1 ;;
-      *) usage ;;
-    esac
-    shift
-  done
-  [ -n "$dir" ] || usage
-  [ -d "$dir" ] || return 0
-  dir=$(cd "$dir" && pwd)
-  local pid waited=0
-  pid=$(running_pid "$dir") || { rm -f "$dir/pid"; return 0; }
-  if [ -n "$kill" ]; then kill -9 "$pid"; else kill "$pid"; fi
-  while running_pid "$dir" >/dev/null; do
-    [ $waited -lt 100 ] || { say "pid $pid did not stop in 10 s, killing it"; kill -9 "$pid" 2>/dev/null || true; }
-    [ $waited -lt 200 ] || die "pid $pid cannot be stopped"
-    sleep 0.1
-    waited=$((waited + 1))
-  done
-  rm -f "$dir/pid"
-}
-
-command=${1:-}
-[ $# -gt 0 ] && shift
-case $command in
-  install) install && echo "$BIN" ;;
-  start) start "$@" ;;
-  stop) stop "$@" ;;
-  *) usage ;;
-esac
+run_command "$@"

@@ -1,4 +1,4 @@
-//! End-to-end harness: a real broker, a real server process, real clients, and the oracle that ends every scenario.
+//! End-to-end harness: a broker, a real server process, real clients, and the oracle that ends every scenario.
 //!
 //! Owns: starting and stopping the parts ([`broker`], [`s3`], [`sandbox`]), generating input with its truth ([`orders`]), talking to the service
 //! ([`client`]), and the comparison ([`oracle`]). Not here: any code of the service; the harness sees only what a user sees.
@@ -19,8 +19,12 @@ pub fn seed() -> u64 {
     })
 }
 
-/// A size times `MILLSTREAM_E2E_SCALE`: 0.2 unless set, 1 is the size that the issues name.
+/// A size times `MILLSTREAM_E2E_SCALE`: 0.2 unless set, 1 is the size that the issues name. With a broker: `Kind::scaled`.
 pub fn scaled(n: u64) -> u64 {
-    let scale: f64 = std::env::var("MILLSTREAM_E2E_SCALE").ok().and_then(|s| s.parse().ok()).unwrap_or(0.2);
+    times_scale(n, 0.2)
+}
+
+fn times_scale(n: u64, unless_set: f64) -> u64 {
+    let scale: f64 = std::env::var("MILLSTREAM_E2E_SCALE").ok().and_then(|s| s.parse().ok()).unwrap_or(unless_set);
     ((n as f64 * scale) as u64).max(1)
 }

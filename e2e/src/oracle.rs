@@ -10,9 +10,6 @@ use crate::{
     topic::{self, Record},
 };
 
-pub const BIG: &str = "CREATE MATERIALIZED VIEW big WITH (topic = 'big', partitions = 4) AS SELECT order_id, customer_id, amount, status FROM orders WHERE amount > 500";
-pub const BY_CUSTOMER: &str = "CREATE MATERIALIZED VIEW by_customer WITH (topic = 'by_customer', partitions = 4) AS SELECT customer_id, sum(amount) AS total, count(*) AS n, min(amount) AS lo, max(amount) AS hi FROM orders GROUP BY customer_id";
-
 /// A decimal of scale 2 as cents, from a JSON number or text.
 pub fn cents(v: &Value) -> i64 {
     let text = match v {
@@ -151,8 +148,9 @@ pub async fn check_big(
     let want: Big = orders.big();
     let got: Big = view(client, "order_id, customer_id, amount, status", "big", "order_id", |c| big_of(c)).await;
     same("view big", &got, &want);
-    let records = topic::read_committed(bootstrap, "big");
-    epochs_once_in_order("big", &records);
+    let topic = orders.derived("big");
+    let records = topic::read_committed(bootstrap, &topic);
+    epochs_once_in_order(&topic, &records);
     same("topic big", &fold(&records, "order_id", |c| big_of(c)), &want);
 }
 
@@ -167,7 +165,8 @@ pub async fn check_by_customer(
     let want: ByCustomer = orders.by_customer();
     let got: ByCustomer = view(client, "*", "by_customer", "customer_id", |c| by_customer_of(c)).await;
     same("view by_customer", &got, &want);
-    let records = topic::read_committed(bootstrap, "by_customer");
-    epochs_once_in_order("by_customer", &records);
+    let topic = orders.derived("by_customer");
+    let records = topic::read_committed(bootstrap, &topic);
+    epochs_once_in_order(&topic, &records);
     same("topic by_customer", &fold(&records, "customer_id", |c| by_customer_of(c)), &want);
 }

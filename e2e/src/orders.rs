@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use crate::topic::Feed;
+use crate::{client::Client, topic::Feed};
 
 /// What the table must hold for one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,11 +14,33 @@ pub struct Order {
     pub status: &'static str,
 }
 
+/// The table over topic `<prefix>orders`.
+pub fn table(prefix: &str) -> String {
+    format!(
+        "CREATE TABLE orders (order_id BIGINT NOT NULL, customer_id BIGINT, amount DECIMAL(12,2), status VARCHAR, placed_at TIMESTAMPTZ, note VARCHAR, PRIMARY KEY (order_id)) WITH (topic = '{prefix}orders', 'value.format' = 'json', 'key.format' = 'json')"
+    )
+}
+
+/// The views `big` and `by_customer`, each with a derived topic of its name behind the prefix.
+pub fn views(prefix: &str) -> [String; 2] {
+    [
+        ("big", "order_id, customer_id, amount, status FROM orders WHERE amount > 500"),
+        (
+            "by_customer",
+            "customer_id, sum(amount) AS total, count(*) AS n, min(amount) AS lo, max(amount) AS hi FROM orders GROUP BY customer_id",
+        ),
+    ]
+    .map(|(name, query)| {
+        format!("CREATE MATERIALIZED VIEW {name} WITH (topic = '{prefix}{name}', partitions = 4) AS SELECT {query}")
+    })
+}
+
 const STATUS: [&str; 4] = ["new", "paid", "sent", "done"];
 
 /// Produces orders into a topic and keeps the fold of all that was produced: index = order id.
 #[derive(Debug)]
 pub struct Orders {
+    prefix: String,
     pub topic: Arc<str>,
     pub partitions: i32,
     pub keys: u64,
@@ -31,12 +53,12 @@ pub struct Orders {
     text: Vec<u8>,
 }
 
-pub const TABLE: &str = "CREATE TABLE orders (order_id BIGINT NOT NULL, customer_id BIGINT, amount DECIMAL(12,2), status VARCHAR, placed_at TIMESTAMPTZ, note VARCHAR, PRIMARY KEY (order_id)) WITH (topic = 'orders', 'value.format' = 'json', 'key.format' = 'json')";
-
 impl Orders {
-    pub fn new(topic: &str, partitions: i32, keys: u64, customers: u64, seed: u64) -> Self {
+    /// `prefix` goes before the names of all topics.
+    pub fn new(prefix: &str, partitions: i32, keys: u64, customers: u64, seed: u64) -> Self {
         Self {
-            topic: topic.into(),
+            prefix: prefix.to_owned(),
+            topic: format!("{prefix}orders").into(),
             partitions,
             keys,
             customers,
@@ -46,6 +68,23 @@ impl Orders {
             produced: 0,
             text: Vec::with_capacity(256),
         }
+    }
+
+    /// The table over the topic.
+    pub fn table(&self) -> String {
+        table(&self.prefix)
+    }
+
+    /// Creates both views.
+    pub async fn make_views(&self, client: &Client) {
+        for view in views(&self.prefix) {
+            client.sql(&view).await;
+        }
+    }
+
+    /// The derived topic of a view.
+    pub fn derived(&self, view: &str) -> String {
+        format!("{}{view}", self.prefix)
     }
 
     pub fn partition_of(&self, order_id: u64) -> i32 {

@@ -7,6 +7,8 @@ use std::{
 
 use tempfile::TempDir;
 
+use crate::broker::{installed, skip};
+
 /// A server of this test process with one bucket; stopped when dropped.
 #[derive(Debug)]
 pub struct S3 {
@@ -19,13 +21,27 @@ impl S3 {
     pub const ACCESS_KEY: &str = "test";
     pub const SECRET_KEY: &str = "testtesttest";
 
+    /// `None`, which is told, if there is no server on this machine and nobody asked for it: with `MILLSTREAM_E2E_S3=1` it is built if need be, with 0 never
+    /// used. Building it needs Go.
+    ///
     /// # Panics
     /// If it cannot be built or started.
-    pub fn start() -> S3 {
+    pub fn start() -> Option<S3> {
+        let missing = match std::env::var("MILLSTREAM_E2E_S3").as_deref() {
+            Ok("1") => None,
+            Ok("0") => Some("MILLSTREAM_E2E_S3=0".to_owned()),
+            Ok(other) if !other.is_empty() => panic!("MILLSTREAM_E2E_S3 is 0 or 1, not {other:?}"),
+            _ => installed(&script()).err(),
+        };
+        if let Some(why) = missing {
+            let scenario = std::thread::current().name().unwrap_or_default().to_owned();
+            skip(&scenario, &why);
+            return None;
+        }
         let dir = tempfile::Builder::new().prefix("millstream-s3-").tempdir().expect("a temporary folder can be made");
         let mut s3 = S3 { dir, endpoint: String::new() };
         s3.restart();
-        s3
+        Some(s3)
     }
 
     /// Starts it (again) on the same folder and port.
@@ -77,9 +93,12 @@ impl S3 {
     }
 }
 
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("s3/versitygw.sh")
+}
+
 fn run(args: &[&str]) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("s3/versitygw.sh");
-    let out = Command::new("bash").arg(script).args(args).stdin(Stdio::null()).output().expect("bash is there");
+    let out = Command::new("bash").arg(script()).args(args).stdin(Stdio::null()).output().expect("bash is there");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "versitygw.sh {args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
     text

@@ -10,7 +10,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::client::Client;
+use crate::{broker::Broker, client::Client};
 
 /// Path of the binary: `MILLSTREAM_BIN`, or built once by cargo in the profile of this test.
 pub fn binary() -> &'static Path {
@@ -71,10 +71,11 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn new(bootstrap: &str, prefix: &str) -> Self {
+    /// A service on this broker; `name` is its prefix there, behind that of the scenario.
+    pub fn new(broker: &Broker, name: &str) -> Self {
         Self {
-            bootstrap: bootstrap.to_owned(),
-            prefix: prefix.to_owned(),
+            bootstrap: broker.bootstrap().to_owned(),
+            prefix: broker.name(name),
             object_store: String::new(),
             extra: String::new(),
             object_store_extra: String::new(),
@@ -167,6 +168,11 @@ impl Sandbox {
         let client = Client::new(field("rest="), field("probes="));
         *self.client.lock().expect("no test thread panicked here") = Some(client.clone());
         client
+    }
+
+    /// The client of the latest start.
+    pub fn client(&self) -> Client {
+        self.client.lock().expect("no test thread panicked here").clone().expect("the server was started")
     }
 
     pub fn pid(&self) -> u32 {

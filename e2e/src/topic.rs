@@ -2,17 +2,18 @@
 
 use std::{
     collections::BTreeMap,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use rdkafka::{
-    ClientConfig, Message, Offset, TopicPartitionList,
+    ClientConfig, ClientContext, Message, Offset, TopicPartitionList,
     admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
     client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
-    message::Headers,
-    producer::{BaseRecord, Producer, ThreadedProducer},
+    message::{DeliveryResult, Headers},
+    producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer},
     util::Timeout,
 };
 
@@ -76,7 +77,23 @@ pub async fn delete_records(bootstrap: &str, topic: &str, partition: i32, offset
 
 /// A fast idempotent producer whose `flush` tells that all of its records are acknowledged.
 pub struct Feed {
-    producer: ThreadedProducer<rdkafka::producer::DefaultProducerContext>,
+    producer: ThreadedProducer<Lost>,
+}
+
+/// The first record that could not be delivered: the truth would be wrong.
+#[derive(Default)]
+struct Lost(Mutex<Option<String>>);
+
+impl ClientContext for Lost {}
+
+impl ProducerContext for Lost {
+    type DeliveryOpaque = ();
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if let Err((e, m)) = result {
+            let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            lost.get_or_insert_with(|| format!("a record of {}-{}: {e}", m.topic(), m.partition()));
+        }
+    }
 }
 
 impl std::fmt::Debug for Feed {
@@ -110,7 +127,7 @@ impl Feed {
         for (k, v) in extra {
             config.set(*k, *v);
         }
-        Feed { producer: config.create().expect("a producer can be made") }
+        Feed { producer: config.create_with_context(Lost::default()).expect("a producer can be made") }
     }
 
     pub fn send(&self, topic: &str, partition: i32, key: Option<&[u8]>, value: Option<&[u8]>) {
@@ -134,6 +151,8 @@ impl Feed {
 
     pub fn flush(&self) {
         self.producer.flush(Timeout::After(Duration::from_secs(180))).expect("all records are acknowledged");
+        let lost = self.producer.context().0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        assert!(lost.is_none(), "the generator lost {}", lost.unwrap_or_default());
     }
 
     pub fn begin(&self) {

@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use millstream_e2e::{
-    broker::Broker,
+    broker::{Broker, Kind},
     eventually::eventually,
     sandbox::{Options, Sandbox},
     topic::{self, Feed},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn garbage_among_good_records_is_counted_exactly() {
-    let broker = Broker::start_own();
+async fn garbage_among_good_records_is_counted_exactly(kind: Kind) {
+    let broker = Broker::start(kind);
     let b = broker.bootstrap().to_owned();
-    topic::create(&b, "mixed", 2, &[("max.message.bytes", "4000000")]).await;
-    let sandbox = Sandbox::new(&Options::new(&b, "bad"));
+    let mixed = broker.name("mixed");
+    topic::create(&b, &mixed, 2, &[("max.message.bytes", "4000000")]).await;
+    let sandbox = Sandbox::new(&Options::new(&broker, "bad"));
     let client = sandbox.start().await;
     client
-        .sql("CREATE TABLE mixed (id BIGINT NOT NULL, n BIGINT, d DECIMAL(38,10), s VARCHAR, ok BOOLEAN, PRIMARY KEY (id)) WITH (topic = 'mixed', 'value.format' = 'json', 'key.format' = 'json')")
+        .sql(&format!("CREATE TABLE mixed (id BIGINT NOT NULL, n BIGINT, d DECIMAL(38,10), s VARCHAR, ok BOOLEAN, PRIMARY KEY (id)) WITH (topic = '{mixed}', 'value.format' = 'json', 'key.format' = 'json')"))
         .await;
     let feed = Feed::new(&b);
     let mut rng = StdRng::seed_from_u64(7);
@@ -37,7 +37,7 @@ async fn garbage_among_good_records_is_counted_exactly() {
         .iter()
         .enumerate()
         {
-            feed.send("mixed", (round % 2) as i32, Some(&key(id + i as i64)), Some(value.as_bytes()));
+            feed.send(&mixed, (round % 2) as i32, Some(&key(id + i as i64)), Some(value.as_bytes()));
             good += 1;
         }
         // Bad ones between them.
@@ -55,15 +55,15 @@ async fn garbage_among_good_records_is_counted_exactly() {
             b"\"text\"",
             deep.as_bytes(),
         ] {
-            feed.send("mixed", (round % 2) as i32, Some(&key(5)), Some(value));
+            feed.send(&mixed, (round % 2) as i32, Some(&key(5)), Some(value));
             bad += 1;
         }
-        feed.send("mixed", (round % 2) as i32, None, Some(b"{\"n\":1}"));
-        feed.send("mixed", (round % 2) as i32, None, None);
+        feed.send(&mixed, (round % 2) as i32, None, Some(b"{\"n\":1}"));
+        feed.send(&mixed, (round % 2) as i32, None, None);
         bad += 2;
     }
     let long = "y".repeat(1 << 20);
-    feed.send("mixed", 0, Some(&key(1_000_000)), Some(format!("{{\"id\":1000000,\"s\":\"{long}\"}}").as_bytes()));
+    feed.send(&mixed, 0, Some(&key(1_000_000)), Some(format!("{{\"id\":1000000,\"s\":\"{long}\"}}").as_bytes()));
     good += 1;
     feed.flush();
 
@@ -90,3 +90,8 @@ async fn garbage_among_good_records_is_counted_exactly() {
         &errors[..errors.len().min(500)]
     );
 }
+
+millstream_e2e::on_each_broker!(
+    alone:
+    garbage_among_good_records_is_counted_exactly,
+);

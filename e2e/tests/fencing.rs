@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use millstream_e2e::{
-    broker::Broker,
+    broker::{Broker, Kind},
     eventually::eventually,
     oracle,
-    orders::{self, Orders},
+    orders::Orders,
     sandbox::{Options, Sandbox},
     seed, topic,
 };
@@ -19,22 +19,20 @@ fn signal(pid: u32, name: &str) {
     assert!(sent.success());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_older_process_is_fenced_and_writes_nothing() {
+async fn an_older_process_is_fenced_and_writes_nothing(kind: Kind) {
     let seed = seed();
     println!("seed {seed}");
-    let broker = Broker::start_own();
+    let broker = Broker::start(kind);
     let b = broker.bootstrap().to_owned();
-    topic::create(&b, "orders", 4, &[]).await;
+    let mut orders = Orders::new(broker.prefix(), 4, 20_000, 200, seed);
+    topic::create(&b, &orders.topic, 4, &[]).await;
     let bucket = tempfile::tempdir().expect("a temporary folder can be made");
-    let mut options = Options::new(&b, "fence").extra("stream:\n  barrier_interval: 200ms\n");
+    let mut options = Options::new(&broker, "fence").extra("stream:\n  barrier_interval: 200ms\n");
     options.object_store = format!("file://{}", bucket.path().display());
     let old = Sandbox::new(&options);
     let client = old.start().await;
-    client.sql(orders::TABLE).await;
-    client.sql(oracle::BIG).await;
-    client.sql(oracle::BY_CUSTOMER).await;
-    let mut orders = Orders::new("orders", 4, 20_000, 200, seed);
+    client.sql(&orders.table()).await;
+    orders.make_views(&client).await;
     let feed = topic::Feed::new(&b);
     orders.many(&feed, 30_000);
     oracle::check(&client, &b, &orders, Duration::from_secs(120)).await;
@@ -63,3 +61,8 @@ async fn an_older_process_is_fenced_and_writes_nothing() {
     let last = new.start().await;
     oracle::check(&last, &b, &orders, Duration::from_secs(120)).await;
 }
+
+millstream_e2e::on_each_broker!(
+    alone:
+    an_older_process_is_fenced_and_writes_nothing,
+);

@@ -3,25 +3,24 @@
 use std::time::Duration;
 
 use millstream_e2e::{
-    broker::Broker,
+    broker::{Broker, Kind},
     oracle,
-    orders::{self, Orders},
+    orders::Orders,
     sandbox::{Options, Sandbox},
-    scaled, seed, topic,
+    seed, topic,
 };
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_view_gets_everything_although_the_topic_was_trimmed() {
+async fn a_new_view_gets_everything_although_the_topic_was_trimmed(kind: Kind) {
     let seed = seed();
     println!("seed {seed}");
-    let broker = Broker::start_own();
+    let broker = Broker::start(kind);
     let b = broker.bootstrap().to_owned();
-    topic::create(&b, "orders", 4, &[("retention.ms", "-1")]).await;
-    let sandbox = Sandbox::new(&Options::new(&b, "history"));
+    let n = kind.scaled(5_000_000);
+    let mut orders = Orders::new(broker.prefix(), 4, n, (n / 100).max(10), seed);
+    topic::create(&b, &orders.topic, 4, &[("retention.ms", "-1")]).await;
+    let sandbox = Sandbox::new(&Options::new(&broker, "history"));
     let client = sandbox.start().await;
-    client.sql(orders::TABLE).await;
-    let n = scaled(5_000_000);
-    let mut orders = Orders::new("orders", 4, n, (n / 100).max(10), seed);
+    client.sql(&orders.table()).await;
     orders.tombstones = 2;
     let feed = topic::Feed::new(&b);
     let mut orders = tokio::task::spawn_blocking(move || {
@@ -40,13 +39,12 @@ async fn a_new_view_gets_everything_although_the_topic_was_trimmed() {
     })
     .await;
     client.sql("FLUSH TABLE orders").await;
-    for (p, end) in topic::ends(&b, "orders") {
-        topic::delete_records(&b, "orders", p, end).await;
+    for (p, end) in topic::ends(&b, &orders.topic) {
+        topic::delete_records(&b, &orders.topic, p, end).await;
     }
     let feed = topic::Feed::new(&b);
     orders.many(&feed, 1000);
-    client.sql(oracle::BIG).await;
-    client.sql(oracle::BY_CUSTOMER).await;
+    orders.make_views(&client).await;
     orders.many(&feed, 1000);
     oracle::check(&client, &b, &orders, Duration::from_secs(600)).await;
     println!("{} rows, topic trimmed: oracle exact; peak memory {} MiB", orders.live().count(), sandbox.peak_mib());
@@ -57,3 +55,8 @@ async fn a_new_view_gets_everything_although_the_topic_was_trimmed() {
     oracle::check(&client, &b, &orders, Duration::from_secs(120)).await;
     sandbox.assert_clean_log();
 }
+
+millstream_e2e::on_each_broker!(
+    alone:
+    a_new_view_gets_everything_although_the_topic_was_trimmed,
+);

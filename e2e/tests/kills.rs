@@ -9,12 +9,12 @@ use std::{
 };
 
 use millstream_e2e::{
-    broker::Broker,
+    broker::{Broker, Kind},
     client::Client,
     oracle,
-    orders::{self, Orders},
+    orders::Orders,
     sandbox::{Options, Sandbox},
-    scaled, seed, topic,
+    seed, topic,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -52,31 +52,29 @@ struct Busy {
 }
 
 impl Busy {
-    async fn start(prefix: &str) -> Busy {
+    async fn start(broker: Broker, prefix: &str) -> Busy {
         let seed = seed();
         println!("seed {seed}");
-        let broker = Broker::start_own();
         let b = broker.bootstrap().to_owned();
-        topic::create(&b, "orders", 4, &[]).await;
-        let sandbox = Sandbox::new(&Options::new(&b, prefix).extra(BUSY));
+        let n = broker.kind().scaled(1_000_000);
+        let mut orders = Orders::new(broker.prefix(), 4, n * 2 / 5, (n / 100).max(10), seed);
+        topic::create(&b, &orders.topic, 4, &[]).await;
+        let sandbox = Sandbox::new(&Options::new(&broker, prefix).extra(BUSY));
         let client = sandbox.start().await;
-        client.sql(orders::TABLE).await;
-        let n = scaled(1_000_000);
-        let mut orders = Orders::new("orders", 4, n * 2 / 5, (n / 100).max(10), seed);
+        client.sql(&orders.table()).await;
         let feed = topic::Feed::new(&b);
         orders.many(&feed, n / 2);
-        client.sql(oracle::BIG).await;
-        client.sql(oracle::BY_CUSTOMER).await;
+        orders.make_views(&client).await;
         let stop = Arc::new(AtomicBool::new(false));
         let load = spread(orders, feed, n / 2, Arc::clone(&stop));
         Busy { rng: StdRng::seed_from_u64(seed), broker, sandbox, client, stop, load }
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn thirty_kills_at_random_moments() {
-    let Busy { mut rng, broker, sandbox, stop, load, .. } = Busy::start("kills").await;
-    let kills: u32 = std::env::var("MILLSTREAM_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(30);
+async fn kills_of_the_service_lose_nothing(kind: Kind) {
+    let Busy { mut rng, broker, sandbox, stop, load, .. } = Busy::start(Broker::start(kind), "kills").await;
+    let unless_set = if kind == Kind::Kafka { 30 } else { 10 };
+    let kills: u32 = std::env::var("MILLSTREAM_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(unless_set);
     for i in 0..kills {
         // The moment is the test's input: anywhere between the first instruction and some epochs later.
         tokio::time::sleep(Duration::from_millis(rng.random_range(0..3000))).await;
@@ -94,9 +92,8 @@ async fn thirty_kills_at_random_moments() {
     println!("{kills} kills, {} records: oracle exact", orders.produced);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn five_broker_restarts() {
-    let Busy { mut rng, mut broker, sandbox, client, load, .. } = Busy::start("restarts").await;
+async fn restarts_of_the_broker_lose_nothing(kind: Kind) {
+    let Busy { mut rng, mut broker, sandbox, client, load, .. } = Busy::start(Broker::own(kind), "restarts").await;
     for i in 0..5 {
         tokio::time::sleep(Duration::from_millis(rng.random_range(500..4000))).await;
         broker = tokio::task::spawn_blocking(move || {
@@ -116,3 +113,9 @@ async fn five_broker_restarts() {
     oracle::check(&client, broker.bootstrap(), &orders, Duration::from_secs(300)).await;
     println!("5 broker restarts, {} records: oracle exact", orders.produced);
 }
+
+millstream_e2e::on_each_broker!(
+    alone:
+    kills_of_the_service_lose_nothing,
+    restarts_of_the_broker_lose_nothing,
+);

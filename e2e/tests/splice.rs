@@ -3,33 +3,31 @@
 use std::time::{Duration, Instant};
 
 use millstream_e2e::{
-    broker::Broker,
+    broker::{Broker, Kind},
     oracle,
-    orders::{self, Orders},
+    orders::Orders,
     sandbox::{Options, Sandbox},
-    scaled, seed, topic,
+    seed, topic,
 };
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_million_orders_half_before_and_half_during_the_view() {
+async fn a_million_orders_half_before_and_half_during_the_view(kind: Kind) {
     let seed = seed();
     println!("seed {seed}");
-    let broker = Broker::start_own();
+    let broker = Broker::start(kind);
     let b = broker.bootstrap().to_owned();
-    topic::create(&b, "orders", 4, &[]).await;
-    let sandbox = Sandbox::new(&Options::new(&b, "splice"));
+    let n = kind.scaled(1_000_000);
+    let mut orders = Orders::new(broker.prefix(), 4, n * 2 / 5, (n / 100).max(10), seed);
+    topic::create(&b, &orders.topic, 4, &[]).await;
+    let sandbox = Sandbox::new(&Options::new(&broker, "splice"));
     let client = sandbox.start().await;
-    client.sql(orders::TABLE).await;
+    client.sql(&orders.table()).await;
 
-    let n = scaled(1_000_000);
-    let mut orders = Orders::new("orders", 4, n * 2 / 5, (n / 100).max(10), seed);
     let feed = topic::Feed::new(&b);
     let start = Instant::now();
     orders.many(&feed, n / 2);
     println!("{} records produced in {:?}", orders.produced, start.elapsed());
 
-    client.sql(oracle::BIG).await;
-    client.sql(oracle::BY_CUSTOMER).await;
+    orders.make_views(&client).await;
     let start = Instant::now();
     let orders = tokio::task::spawn_blocking(move || {
         orders.many(&feed, n / 2);
@@ -50,20 +48,18 @@ async fn a_million_orders_half_before_and_half_during_the_view() {
     sandbox.assert_clean_log();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_paused_job_resumes_with_exactly_the_net_changes() {
+async fn a_paused_job_resumes_with_exactly_the_net_changes(kind: Kind) {
     let seed = seed();
     println!("seed {seed}");
-    let broker = Broker::start_own();
+    let broker = Broker::start(kind);
     let b = broker.bootstrap().to_owned();
-    topic::create(&b, "orders", 4, &[]).await;
-    let sandbox = Sandbox::new(&Options::new(&b, "pause"));
+    let n = kind.scaled(1_000_000);
+    let mut orders = Orders::new(broker.prefix(), 4, n * 2 / 5, (n / 100).max(10), seed);
+    topic::create(&b, &orders.topic, 4, &[]).await;
+    let sandbox = Sandbox::new(&Options::new(&broker, "pause"));
     let client = sandbox.start().await;
-    client.sql(orders::TABLE).await;
-    client.sql(oracle::BIG).await;
-    client.sql(oracle::BY_CUSTOMER).await;
-    let n = scaled(1_000_000);
-    let mut orders = Orders::new("orders", 4, n * 2 / 5, (n / 100).max(10), seed);
+    client.sql(&orders.table()).await;
+    orders.make_views(&client).await;
     let feed = topic::Feed::new(&b);
     orders.many(&feed, n / 10);
     oracle::check(&client, &b, &orders, Duration::from_secs(120)).await;
@@ -71,12 +67,12 @@ async fn a_paused_job_resumes_with_exactly_the_net_changes() {
     for view in ["big", "by_customer"] {
         client.put(&format!("/v1/views/{view}/pause")).await.unwrap_or_else(|e| panic!("pause {view}: {e:?}"));
     }
-    let before = topic::read_committed(&b, "big").len();
+    let before = topic::read_committed(&b, &orders.derived("big")).len();
     let old_big = orders.big();
     orders.many(&feed, n);
     client.sql("FLUSH TABLE orders").await;
     client.sql("COMPACT TABLE orders").await;
-    assert_eq!(topic::read_committed(&b, "big").len(), before, "a paused job writes nothing");
+    assert_eq!(topic::read_committed(&b, &orders.derived("big")).len(), before, "a paused job writes nothing");
     for view in ["big", "by_customer"] {
         client.put(&format!("/v1/views/{view}/resume")).await.unwrap_or_else(|e| panic!("resume {view}: {e:?}"));
     }
@@ -86,7 +82,13 @@ async fn a_paused_job_resumes_with_exactly_the_net_changes() {
     let new_big = orders.big();
     let mut expected = old_big.keys().filter(|k| !new_big.contains_key(k)).count();
     expected += new_big.iter().filter(|(k, v)| old_big.get(k) != Some(v)).count();
-    let written = topic::read_committed(&b, "big").len() - before;
+    let written = topic::read_committed(&b, &orders.derived("big")).len() - before;
     assert_eq!(written, expected, "derived records after the resume");
     sandbox.assert_clean_log();
 }
+
+millstream_e2e::on_each_broker!(
+    alone:
+    a_million_orders_half_before_and_half_during_the_view,
+    a_paused_job_resumes_with_exactly_the_net_changes,
+);

@@ -1,24 +1,16 @@
 //! Brokers, topics and small actions for tests.
 
 use std::{
-    path::PathBuf,
-    process::Command,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+pub(crate) use millstream_e2e::broker::{Broker, Kind, Options as BrokerOptions};
 use millstream_kafka::{KafkaCluster, KafkaOptions};
 use millstream_types::{
     CommitOutcome, Created, EpochWriter, LogEvent, LogReader, LogStore, LogSystem, Offset, OutBatch, PartitionOffsets,
     RawBatch, TopicPartition, TopicSpec,
 };
-
-fn script() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/kafka/kafka.sh")
-}
 
 /// `RUST_LOG=debug` shows what clients say.
 fn show_logs() {
@@ -27,75 +19,24 @@ fn show_logs() {
     tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init().unwrap_or_default();
 }
 
-/// A broker that dies with this process, or before, when dropped.
-pub(crate) struct Broker {
-    dir: PathBuf,
-    args: Vec<String>,
-    pub(crate) bootstrap: String,
-    pub(crate) pid: u32,
+/// One for a test that only uses it, with topics of its own.
+pub(crate) fn broker(kind: Kind) -> Broker {
+    show_logs();
+    Broker::start(kind)
 }
 
-impl Broker {
-    pub(crate) fn start(args: &[&str]) -> Broker {
-        show_logs();
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("millstream-kafka-test-{}-{n}", std::process::id()));
-        let mut broker =
-            Broker { dir, args: args.iter().map(|s| (*s).to_owned()).collect(), bootstrap: String::new(), pid: 0 };
-        broker.restart();
-        broker
-    }
-
-    /// Same folder, same ports.
-    pub(crate) fn restart(&mut self) {
-        let out = Command::new(script())
-            .args(["start", "--heap", "512m", "--ephemeral", "--parent", &std::process::id().to_string(), "--dir"])
-            .arg(&self.dir)
-            .args(&self.args)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
-        let word = |name: &str| text.split_whitespace().find_map(|w| w.strip_prefix(name)).unwrap().to_owned();
-        self.bootstrap = word("bootstrap=");
-        self.pid = word("pid=").parse().unwrap();
-    }
-
-    /// As if the machine lost power.
-    pub(crate) fn kill(&self) {
-        assert!(Command::new(script()).args(["stop", "--kill", "--dir"]).arg(&self.dir).status().unwrap().success());
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        self.kill();
-        std::fs::remove_dir_all(&self.dir).unwrap_or_else(|e| eprintln!("{}: {e}", self.dir.display()));
-    }
-}
-
-/// The broker that all tests share.
-pub(crate) fn shared() -> &'static str {
-    static SHARED: OnceLock<String> = OnceLock::new();
-    SHARED.get_or_init(|| {
-        show_logs();
-        std::env::var("MILLSTREAM_E2E_KAFKA").unwrap_or_else(|_| {
-            let broker = Broker::start(&[]);
-            let bootstrap = broker.bootstrap.clone();
-            // Its watchdog ends it with this process.
-            std::mem::forget(broker);
-            bootstrap
-        })
-    })
+/// One that a test may hurt. Its start takes seconds.
+pub(crate) async fn own_broker(kind: Kind, options: BrokerOptions) -> Broker {
+    show_logs();
+    tokio::task::spawn_blocking(move || Broker::own_with(kind, &options)).await.unwrap()
 }
 
 pub(crate) fn options(bootstrap: &str) -> KafkaOptions {
     KafkaOptions::new(bootstrap)
 }
 
-pub(crate) fn cluster() -> Arc<KafkaCluster> {
-    KafkaCluster::connect(options(shared())).unwrap()
+pub(crate) fn cluster(broker: &Broker) -> Arc<KafkaCluster> {
+    KafkaCluster::connect(options(broker.bootstrap())).unwrap()
 }
 
 /// A name that no other test or run has.

@@ -6,13 +6,16 @@ use millstream_kafka::{KafkaCluster, KafkaOptions};
 use millstream_types::{CommitOutcome, EpochWriter, ErrorKind, LogSystem};
 
 use crate::{
-    broker::{Broker, batch, cluster, commit_at_last, committed, options, read_all, topic, unique},
+    broker::{
+        Broker, BrokerOptions, Kind, batch, broker, cluster, commit_at_last, committed, options, own_broker, read_all,
+        topic, unique,
+    },
     proxy::{Fault, Proxy},
 };
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_zombie_is_fenced_by_a_newer_init() {
-    let c = cluster();
+async fn a_zombie_is_fenced_by_a_newer_init(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "zombie", 1).await;
     let id = unique("zombie");
     let (mut old, mut new) = (c.epoch_writer(&id), c.epoch_writer(&id));
@@ -31,9 +34,9 @@ async fn a_zombie_is_fenced_by_a_newer_init() {
     assert_eq!(read_all(&c, &t).await.keys(), ["0", "1", "2"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn init_ends_an_old_open_transaction() {
-    let c = cluster();
+async fn init_ends_an_old_open_transaction(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "left-open", 1).await;
     let id = unique("left-open");
     let mut first = c.epoch_writer(&id);
@@ -55,17 +58,17 @@ async fn init_ends_an_old_open_transaction() {
 }
 
 /// A cluster whose clients come through a proxy, with timeouts short enough for a test.
-async fn behind_proxy(timeout: Duration) -> (Broker, Proxy, Arc<KafkaCluster>, Arc<KafkaCluster>) {
+async fn behind_proxy(kind: Kind, timeout: Duration) -> (Broker, Proxy, Arc<KafkaCluster>, Arc<KafkaCluster>) {
     let (proxy, listener) = Proxy::listen().await;
     let inner = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let proxied = format!("{inner}:{}", proxy.port);
-    let broker = tokio::task::spawn_blocking(move || Broker::start(&["--proxied", &proxied])).await.unwrap();
+    let proxied = Some((inner, proxy.port));
+    let broker = own_broker(kind, BrokerOptions { proxied, ..BrokerOptions::default() }).await;
     proxy.serve(listener, inner);
     let mut o: KafkaOptions = options(&format!("127.0.0.1:{}", proxy.port));
     o.transaction_timeout = timeout;
     o.commit_timeout = timeout / 2;
     let (through, direct) =
-        (KafkaCluster::connect(o).unwrap(), KafkaCluster::connect(options(&broker.bootstrap)).unwrap());
+        (KafkaCluster::connect(o).unwrap(), KafkaCluster::connect(options(broker.bootstrap())).unwrap());
     (broker, proxy, through, direct)
 }
 
@@ -75,9 +78,8 @@ async fn writer(c: &KafkaCluster, id: &str) -> Box<dyn EpochWriter> {
     w
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_commit_answer_is_unknown_and_reading_back_decides() {
-    let (_broker, proxy, through, direct) = behind_proxy(Duration::from_secs(8)).await;
+async fn a_lost_commit_answer_is_unknown_and_reading_back_decides(kind: Kind) {
+    let (_broker, proxy, through, direct) = behind_proxy(kind, Duration::from_secs(8)).await;
     let t = topic(&direct, "lost", 1).await;
     let mut w = writer(&through, &unique("lost")).await;
     commit_at_last(w.as_mut(), &[batch(&t, 0..1)]).await;
@@ -104,9 +106,8 @@ async fn a_lost_commit_answer_is_unknown_and_reading_back_decides() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_without_a_broker_is_never_called_committed_and_can_be_sent_again() {
-    let (_broker, proxy, through, direct) = behind_proxy(Duration::from_secs(4)).await;
+async fn a_transaction_without_a_broker_is_never_called_committed_and_can_be_sent_again(kind: Kind) {
+    let (_broker, proxy, through, direct) = behind_proxy(kind, Duration::from_secs(4)).await;
     let t = topic(&direct, "expired", 1).await;
     let mut w = writer(&through, &unique("expired")).await;
     commit_at_last(w.as_mut(), &[batch(&t, 0..1)]).await;
@@ -124,15 +125,14 @@ async fn a_transaction_without_a_broker_is_never_called_committed_and_can_be_sen
     assert_eq!(read_all(&direct, &t).await.keys(), ["0", "1", "2", "3"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_transaction_timeout_is_lowered_or_refused() {
-    let limit = ["--property", "transaction.max.timeout.ms=20000"];
-    let broker = tokio::task::spawn_blocking(move || Broker::start(&limit)).await.unwrap();
-    let refused = KafkaCluster::connect(options(&broker.bootstrap)).unwrap();
+async fn the_transaction_timeout_is_lowered_or_refused(kind: Kind) {
+    let transaction_max_timeout = Some(Duration::from_secs(20));
+    let broker = own_broker(kind, BrokerOptions { transaction_max_timeout, ..BrokerOptions::default() }).await;
+    let refused = KafkaCluster::connect(options(broker.bootstrap())).unwrap();
     let error = refused.epoch_writer("w").init().await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Invalid);
     assert!(error.to_string().contains("20000") && error.to_string().contains("30000"), "{error}");
-    let mut o = options(&broker.bootstrap);
+    let mut o = options(broker.bootstrap());
     o.commit_timeout = Duration::from_secs(10);
     let lowered = KafkaCluster::connect(o).unwrap();
     assert_eq!(lowered.transaction_timeout().await.unwrap(), Duration::from_secs(20));
@@ -140,3 +140,11 @@ async fn the_transaction_timeout_is_lowered_or_refused() {
     let mut w = writer(&lowered, "w").await;
     commit_at_last(w.as_mut(), &[batch(&t, 0..1)]).await;
 }
+
+millstream_e2e::on_each_broker!(
+    a_zombie_is_fenced_by_a_newer_init,
+    init_ends_an_old_open_transaction,
+    a_lost_commit_answer_is_unknown_and_reading_back_decides,
+    a_transaction_without_a_broker_is_never_called_committed_and_can_be_sent_again,
+    the_transaction_timeout_is_lowered_or_refused,
+);

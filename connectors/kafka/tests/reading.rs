@@ -7,15 +7,15 @@ use millstream_kafka::KafkaCluster;
 use millstream_types::{ErrorKind, LogEvent, LogSystem, Offset, OutBatch};
 
 use crate::broker::{
-    Broker, End, ZERO, batch, cluster, eventually, log, next, options, raw_transaction, read_all, read_to, settled,
-    shared, topic, topic_with, unique,
+    BrokerOptions, End, Kind, ZERO, batch, broker, cluster, eventually, log, next, options, own_broker,
+    raw_transaction, read_all, read_to, settled, topic, topic_with, unique,
 };
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_ends_in_a_commit_marker_is_read_to_its_end() {
-    let c = cluster();
+async fn a_topic_that_ends_in_a_commit_marker_is_read_to_its_end(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "commit-marker", 1).await;
-    raw_transaction(shared(), &t, 0..3, End::Commit);
+    raw_transaction(broker.bootstrap(), &t, 0..3, End::Commit);
     let ends = settled(&c, &t).await;
     assert_eq!((ends.start.0, ends.stable.0, ends.high_watermark.0), (0, 4, 4));
     let read = read_all(&c, &t).await;
@@ -23,12 +23,12 @@ async fn a_topic_that_ends_in_a_commit_marker_is_read_to_its_end() {
     assert_eq!(read.position, 4, "the marker at 3 was passed");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_ends_in_an_aborted_transaction_is_read_to_its_end() {
-    let c = cluster();
+async fn a_topic_that_ends_in_an_aborted_transaction_is_read_to_its_end(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "abort-marker", 1).await;
     c.producer().produce(&batch(&t, 0..2)).await.unwrap();
-    raw_transaction(shared(), &t, 10..15, End::Abort);
+    raw_transaction(broker.bootstrap(), &t, 10..15, End::Abort);
     let read = read_all(&c, &t).await;
     assert_eq!(read.offsets(), [0, 1]);
     assert_eq!(read.position, 8);
@@ -38,18 +38,18 @@ async fn a_topic_that_ends_in_an_aborted_transaction_is_read_to_its_end() {
     assert!(read.batches.is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_empty_partition_reports_its_end() {
-    let c = cluster();
+async fn an_empty_partition_reports_its_end(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "empty", 1).await;
     let mut reader = log(&c, &t, 0).read(ZERO).await.unwrap();
     let read = read_to(reader.as_mut(), 0).await;
     assert_eq!(read.ends, [0]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn records_after_the_end_come_with_a_new_end() {
-    let c = cluster();
+async fn records_after_the_end_come_with_a_new_end(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "tail", 1).await;
     let mut reader = log(&c, &t, 0).read(ZERO).await.unwrap();
     for n in 1..=3 {
@@ -59,12 +59,12 @@ async fn records_after_the_end_come_with_a_new_end() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_open_transaction_holds_its_records_back() {
-    let c = cluster();
+async fn an_open_transaction_holds_its_records_back(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "open", 1).await;
     c.producer().produce(&batch(&t, 0..2)).await.unwrap();
-    let producer = raw_transaction(shared(), &t, 10..12, End::LeaveOpen);
+    let producer = raw_transaction(broker.bootstrap(), &t, 10..12, End::LeaveOpen);
     c.producer().produce(&batch(&t, 2..4)).await.unwrap();
     let ends = log(&c, &t, 0).offsets().await.unwrap();
     assert_eq!((ends.stable.0, ends.high_watermark.0), (2, 6));
@@ -74,9 +74,9 @@ async fn an_open_transaction_holds_its_records_back() {
     assert_eq!(read_to(reader.as_mut(), 7).await.keys(), ["10", "11", "2", "3"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_compacted_topic_is_read_over_its_gaps() {
-    let c = cluster();
+async fn a_compacted_topic_is_read_over_its_gaps(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let config = [
         ("cleanup.policy", "compact"),
         ("segment.ms", "200"),
@@ -107,9 +107,9 @@ async fn a_compacted_topic_is_read_over_its_gaps() {
     assert!(read.offsets()[0] > 5);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_position_outside_the_log_is_reported_with_both_ends() {
-    let c = cluster();
+async fn a_position_outside_the_log_is_reported_with_both_ends(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic_with(&c, &format!("{}.wal", unique("trimmed")), 1, &[]).await;
     c.producer().produce(&batch(&t, 0..10)).await.unwrap();
     let log = log(&c, &t, 0);
@@ -133,17 +133,17 @@ async fn a_position_outside_the_log_is_reported_with_both_ends() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn only_wal_topics_are_trimmed() {
-    let c = cluster();
+async fn only_wal_topics_are_trimmed(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "orders", 1).await;
     let error = log(&c, &t, 0).truncate_to(Offset(0)).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Invalid);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_not_there_is_a_final_failure() {
-    let c = cluster();
+async fn a_topic_that_is_not_there_is_a_final_failure(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let name = unique("nowhere").into();
     let mut reader = log(&c, &name, 0).read(ZERO).await.unwrap();
     match next(reader.as_mut()).await {
@@ -159,9 +159,9 @@ async fn a_topic_that_is_not_there_is_a_final_failure() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_comes_back_as_it_was_sent() {
-    let c = cluster();
+async fn a_record_comes_back_as_it_was_sent(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "bytes", 1).await;
     let mut plain = OutBatch::new(t.clone(), 1_600_000_000_001);
     plain.push(0, None, Some(b"value"));
@@ -195,10 +195,10 @@ async fn a_record_comes_back_as_it_was_sent() {
     assert_eq!(rows[3], (Some(b"k".to_vec()), Some(b"v".to_vec()), 1_600_000_000_002, headers));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_thousand_records_of_three_partitions_are_read_once_each() {
+async fn two_hundred_thousand_records_of_three_partitions_are_read_once_each(kind: Kind) {
+    let broker = broker(kind);
     const RECORDS: usize = 200_000;
-    let c = cluster();
+    let c = cluster(&broker);
     let t = topic(&c, "many", 3).await;
     let value = [b'x'; 144];
     let mut writer = c.epoch_writer(&unique("many"));
@@ -235,9 +235,9 @@ async fn two_hundred_thousand_records_of_three_partitions_are_read_once_each() {
     assert_eq!(seen.len(), RECORDS);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_partition_can_be_read_twice_at_a_time_and_again_at_once() {
-    let c = cluster();
+async fn a_partition_can_be_read_twice_at_a_time_and_again_at_once(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "twice", 1).await;
     c.producer().produce(&batch(&t, 0..100)).await.unwrap();
     let log = log(&c, &t, 0);
@@ -255,9 +255,9 @@ async fn a_partition_can_be_read_twice_at_a_time_and_again_at_once() {
     assert_eq!(read_to(one.as_mut(), 100).await.offsets()[0], 49);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_is_not_asked_does_not_run_ahead() {
-    let mut o = options(shared());
+async fn a_reader_that_is_not_asked_does_not_run_ahead(kind: Kind) {
+    let broker = broker(kind);
+    let mut o = options(broker.bootstrap());
     o.prefetch_bytes = 1 << 20;
     let c = KafkaCluster::connect(o).unwrap();
     let t = topic(&c, "paused", 1).await;
@@ -278,10 +278,9 @@ async fn a_reader_that_is_not_asked_does_not_run_ahead() {
     assert_eq!(b.len() + read.offsets().len(), 2000);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reader_survives_its_broker() {
-    let mut broker = tokio::task::spawn_blocking(|| Broker::start(&[])).await.unwrap();
-    let c = KafkaCluster::connect(options(&broker.bootstrap)).unwrap();
+async fn a_reader_survives_its_broker(kind: Kind) {
+    let broker = own_broker(kind, BrokerOptions::default()).await;
+    let c = KafkaCluster::connect(options(broker.bootstrap())).unwrap();
     let t = topic(&c, "outage", 1).await;
     c.producer().produce(&batch(&t, 0..5)).await.unwrap();
     let mut reader = log(&c, &t, 0).read(ZERO).await.unwrap();
@@ -308,3 +307,20 @@ async fn a_reader_survives_its_broker() {
     assert_eq!(read_to(reader.as_mut(), 7).await.keys(), ["5", "6"]);
     drop(broker);
 }
+
+millstream_e2e::on_each_broker!(
+    a_topic_that_ends_in_a_commit_marker_is_read_to_its_end,
+    a_topic_that_ends_in_an_aborted_transaction_is_read_to_its_end,
+    an_empty_partition_reports_its_end,
+    records_after_the_end_come_with_a_new_end,
+    an_open_transaction_holds_its_records_back,
+    a_compacted_topic_is_read_over_its_gaps,
+    a_position_outside_the_log_is_reported_with_both_ends,
+    only_wal_topics_are_trimmed,
+    a_topic_that_is_not_there_is_a_final_failure,
+    a_record_comes_back_as_it_was_sent,
+    two_hundred_thousand_records_of_three_partitions_are_read_once_each,
+    a_partition_can_be_read_twice_at_a_time_and_again_at_once,
+    a_reader_that_is_not_asked_does_not_run_ahead,
+    a_reader_survives_its_broker,
+);

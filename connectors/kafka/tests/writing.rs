@@ -3,11 +3,11 @@
 use millstream_kafka::KafkaCluster;
 use millstream_types::{CommitOutcome, ErrorKind, LogSystem, OutBatch};
 
-use crate::broker::{batch, cluster, committed, options, read_all, shared, topic, topic_with, unique};
+use crate::broker::{Kind, batch, broker, cluster, committed, options, read_all, topic, topic_with, unique};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_commit_gives_the_offsets_that_were_asked_for() {
-    let c = cluster();
+async fn a_commit_gives_the_offsets_that_were_asked_for(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let (a, b) = (topic(&c, "offsets-a", 2).await, topic(&c, "offsets-b", 1).await);
     let mut writer = c.epoch_writer(&unique("offsets"));
     writer.init().await.unwrap();
@@ -26,9 +26,9 @@ async fn a_commit_gives_the_offsets_that_were_asked_for() {
     assert_eq!(read_all(&c, &b).await.keys(), ["0", "1", "2", "3", "4"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_empty_transaction_commits() {
-    let c = cluster();
+async fn an_empty_transaction_commits(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let mut writer = c.epoch_writer(&unique("nothing"));
     writer.init().await.unwrap();
     assert!(committed(writer.commit(&[]).await).is_empty());
@@ -38,9 +38,9 @@ async fn an_empty_transaction_commits() {
     assert_eq!(read_all(&c, &t).await.keys(), ["0"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_the_topic_refuses_aborts_and_the_next_transaction_commits() {
-    let c = cluster();
+async fn a_record_that_the_topic_refuses_aborts_and_the_next_transaction_commits(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic_with(&c, &unique("small"), 1, &[("max.message.bytes", "2000")]).await;
     let mut writer = c.epoch_writer(&unique("small"));
     writer.init().await.unwrap();
@@ -56,9 +56,9 @@ async fn a_record_that_the_topic_refuses_aborts_and_the_next_transaction_commits
     assert_eq!(read_all(&c, &t).await.keys(), ["10", "11"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_not_there_aborts() {
-    let c = cluster();
+async fn a_topic_that_is_not_there_aborts(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "there", 1).await;
     let mut writer = c.epoch_writer(&unique("not-there"));
     writer.init().await.unwrap();
@@ -70,9 +70,9 @@ async fn a_topic_that_is_not_there_aborts() {
     assert_eq!(read_all(&c, &t).await.keys(), ["2"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn queue_full_is_back_pressure() {
-    let mut o = options(shared());
+async fn queue_full_is_back_pressure(kind: Kind) {
+    let broker = broker(kind);
+    let mut o = options(broker.bootstrap());
     o.passthrough.insert("queue.buffering.max.messages".into(), "500".into());
     let c = KafkaCluster::connect(o).unwrap();
     let t = topic(&c, "full", 1).await;
@@ -83,9 +83,9 @@ async fn queue_full_is_back_pressure() {
     assert_eq!(read_all(&c, &t).await.offsets().len(), 40_000);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_produce_call_gives_each_offset() {
-    let c = cluster();
+async fn a_produce_call_gives_each_offset(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "produce", 2).await;
     let mut b = OutBatch::new(t.clone(), 1);
     for i in 0..1000 {
@@ -96,9 +96,9 @@ async fn a_produce_call_gives_each_offset() {
     assert!(c.producer().produce(&OutBatch::new(t, 1)).await.unwrap().is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_produce_calls_do_not_mix_their_offsets() {
-    let c = cluster();
+async fn concurrent_produce_calls_do_not_mix_their_offsets(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let t = topic(&c, "mixed", 1).await;
     let calls = (0..16).map(|n| {
         let (producer, b) = (c.producer(), batch(&t, n * 100..n * 100 + 100));
@@ -115,9 +115,9 @@ async fn concurrent_produce_calls_do_not_mix_their_offsets() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_produce_error_tells_whether_something_may_be_there() {
-    let c = cluster();
+async fn a_produce_error_tells_whether_something_may_be_there(kind: Kind) {
+    let broker = broker(kind);
+    let c = cluster(&broker);
     let missing = c.producer().produce(&batch(&unique("nowhere").into(), 0..2)).await.unwrap_err();
     assert_eq!(missing.kind, ErrorKind::NotFound, "{missing}");
     let t = topic_with(&c, &unique("limits"), 2, &[("max.message.bytes", "2000")]).await;
@@ -131,3 +131,14 @@ async fn a_produce_error_tells_whether_something_may_be_there() {
     assert_eq!(error.kind, ErrorKind::Unknown, "one was written: {error}");
     assert_eq!(c.producer().produce(&batch(&t, 0..1)).await.unwrap(), [0], "the producer is well afterwards");
 }
+
+millstream_e2e::on_each_broker!(
+    a_commit_gives_the_offsets_that_were_asked_for,
+    an_empty_transaction_commits,
+    a_record_that_the_topic_refuses_aborts_and_the_next_transaction_commits,
+    a_topic_that_is_not_there_aborts,
+    queue_full_is_back_pressure,
+    a_produce_call_gives_each_offset,
+    concurrent_produce_calls_do_not_mix_their_offsets,
+    a_produce_error_tells_whether_something_may_be_there,
+);

@@ -173,7 +173,8 @@ impl Inner {
             appender.init().await?;
             let ends = shard.log.offsets().await?;
             shard.saw_stable(ends.stable);
-            shard.set_pruned(highest_marker(&self.ctx, id).await?.max(ends.start.into()));
+            // Never the log start: what others deleted may be needed.
+            shard.set_pruned(highest_marker(&self.ctx, id).await?);
             appender.set_low(ends.high_watermark.into());
             if let Some(appender) = unstarted.take() {
                 self.ctx.runner.io(format!("appender of shard {id}"), appender.run());

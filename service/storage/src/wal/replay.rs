@@ -18,6 +18,7 @@ use millstream_types::{
 
 use super::{
     entry::{self, Kind, Origin, Reject},
+    prune::highest_marker,
     shard::Shard,
 };
 use crate::{
@@ -94,7 +95,7 @@ pub(crate) async fn replay(
                             format!("log end {log_end} is below offset {wanted}, which the manifest says was written");
                         return Err(StorageError::corrupt(shard.log.partition().to_string(), what));
                     }
-                    replay.lost(start.into()).await;
+                    replay.lost(start.into()).await?;
                     position = start.into();
                     reader = shard.log.read(start).await?;
                 }
@@ -266,14 +267,15 @@ impl Replay<'_> {
     }
 
     /// The log lost a range that a prune marker did not allow for.
-    async fn lost(&mut self, start: Seq) {
-        // A prune moves the limit before it deletes, so the limit is read after the log start was seen.
+    async fn lost(&mut self, start: Seq) -> Result<(), StorageError> {
+        // A prune, also that of another process, puts its marker before it deletes, so markers are read after the log start was seen.
+        self.shard.set_pruned(highest_marker(self.ctx, self.shard.id).await?);
         let needless = self.shard.pruned();
         let needed = |s: &TargetState| s.target.from.max(needless);
         let hit: Vec<RegionId> =
             self.targets.values().filter(|s| needed(s) < start).map(|s| s.target.region.id).collect();
         if hit.is_empty() {
-            return;
+            return Ok(());
         }
         tracing::error!(partition = %self.shard.log.partition(), start = start.0, regions = hit.len(), "shared wal lost entries that were needed");
         for id in hit {
@@ -286,6 +288,7 @@ impl Replay<'_> {
                 self.quarantine(state.target.region, reason).await;
             }
         }
+        Ok(())
     }
 
     async fn quarantine(&mut self, region: Arc<RegionShared>, reason: String) {

@@ -239,6 +239,30 @@ async fn foreign_record_is_skipped_and_corrupt_entry_hurts_one_region() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_somebody_else_trimmed_is_a_loss_and_no_empty_log() {
+    let mut env = Env::new().await;
+    let (flushed, lost) = (shared_spec(1, append_schema()), shared_spec(2, append_schema()));
+    let (f, l) = (env.create_open(&flushed).await, env.create_open(&lost).await);
+    write(&l, &[(1, Some(1))], 1).await.unwrap();
+    write(&f, &[(1, Some(1))], 2).await.unwrap();
+    f.flush().await.unwrap();
+    env.crash().await;
+    let end = env.log.ends(&wal()).unwrap().high_watermark.0;
+    // Up to what one region has in files, and the whole log.
+    for to in [f.status().flushed.0, end] {
+        env.log.trim(&wal(), to);
+        let opened = env.engine.open_regions(vec![flushed.clone(), lost.clone()]).await;
+        if to < end {
+            assert_eq!(appended(opened[0].1.as_ref().unwrap()).await, [1]);
+        }
+        let error = opened[1].1.as_ref().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains(&format!("starts at {to}")), "{error}");
+        env.crash().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prune_removes_nothing_needed() {
     let mut env = Env::new().await;
     let specs = [shared_spec(1, append_schema()), shared_spec(2, keyed_schema()), shared_spec(3, append_schema())];
