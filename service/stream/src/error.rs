@@ -48,12 +48,12 @@ pub enum StreamError {
     },
     #[error(
         "job {job}: a row of {of} has {bytes} bytes, the limit is {limit}, its key is ({key}): make the row smaller or delete it in the input, or raise \
-         storage.wal.max_row_bytes, then resume the job"
+         storage.wal.max_row_bytes, then resume it (ALTER .. RESUME)"
     )]
     RowTooLarge { job: JobId, of: String, key: String, bytes: usize, limit: usize },
     #[error(
         "job {job}: a record of topic {topic} is too large; the largest has {bytes} bytes, its key is {key}: make the row smaller or delete it in the \
-         input, or raise max.message.bytes of the topic, then resume the job"
+         input, or raise max.message.bytes of the topic, then resume it (ALTER .. RESUME)"
     )]
     RecordTooLarge {
         job: JobId,

@@ -315,6 +315,31 @@ async fn groups_whose_extreme_leaves_are_read_together() {
 }
 
 #[tokio::test]
+async fn of_a_large_group_only_the_first_rows_are_read() {
+    let t = table("k bigint, g bigint, v bigint", 1);
+    let calls = vec![call(Min, Some(2), "lo", "BIGINT")];
+    let p = with_agg(plan(&t, 1), &t.columns, vec![1], calls, false, Where::View);
+    let set = p.state[0].id;
+    let mut h = Harness::new(p, StreamConfig::default()).unwrap();
+    let s = literal::schema("k bigint, g bigint, v bigint");
+    let rows =
+        |sign: &str, v: std::ops::Range<i64>| v.map(|v| format!("{sign} {v} 7 {v}")).collect::<Vec<_>>().join(" | ");
+    epoch(&mut h, &s, &[&rows("+", 0..4_000)]).await;
+    h.commit();
+    h.restart().unwrap();
+    let before = h.region(set).reads();
+    // two epochs on their way, whose rows the region does not have
+    for (from, to) in [(0, 20), (20, 400), (400, 401)] {
+        let out = epoch(&mut h, &s, &[&rows("-", from..to)]).await;
+        assert_eq!(shown(&out, 0..2), format!("7 {to}"));
+    }
+    h.commit();
+    assert_eq!(shown(&epoch(&mut h, &s, &["+ 9000 7 -5"]).await, 0..2), "7 -5");
+    let after = h.region(set).reads();
+    assert!(after.0 > before.0 && after.1 == before.1, "{before:?} {after:?}");
+}
+
+#[tokio::test]
 async fn float_sums_come_back_from_nan_infinity_and_cancellation() {
     let t = table("g varchar, v double", 0);
     let calls = vec![call(Count, Some(1), "n", "BIGINT"), call(Sum, Some(1), "s", "DOUBLE")];

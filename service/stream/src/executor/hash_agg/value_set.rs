@@ -29,8 +29,11 @@ use crate::StreamError;
 /// Scans of large groups at once.
 const READS: usize = 8;
 
-/// Rows of one scan; a group with at most so many is small.
+/// Rows of one scan.
 const READ_ROWS: usize = 256;
+
+/// A group with at most so many rows is small: a scan would decode as many, and has costs of its own.
+const SMALL_ROWS: usize = 2048;
 
 /// Rows of one look-up of small groups, roughly.
 const LOOKUP_ROWS: usize = 64 << 10;
@@ -198,7 +201,7 @@ impl ValueSet {
         let (mut small, mut large) = (Vec::new(), Vec::new());
         for g in groups {
             match stored(*g) {
-                rows if rows <= READ_ROWS => small.push((Key::from(table.key(*g)), *g, rows)),
+                rows if rows <= SMALL_ROWS => small.push((Key::from(table.key(*g)), *g, rows)),
                 _ => large.push(*g),
             }
         }
@@ -282,15 +285,17 @@ impl ValueSet {
     }
 }
 
+type ValueAndKey<'a> = (&'a [u8], &'a [u8]);
+
 /// The first values of a group: stored rows under those of epochs on their way, the later over the earlier.
 struct FirstValues<'a> {
-    over: Peekable<btree_map::IntoIter<(&'a [u8], &'a [u8]), bool>>,
+    over: Peekable<btree_map::IntoIter<ValueAndKey<'a>, bool>>,
     ends: Ends,
 }
 
 impl<'a> FirstValues<'a> {
     fn new(pending: &'a [Pending], g: u32) -> Self {
-        let mut over: BTreeMap<(&[u8], &[u8]), bool> = BTreeMap::new();
+        let mut over: BTreeMap<ValueAndKey<'a>, bool> = BTreeMap::new();
         for p in pending {
             over.extend(p.entries.of_group(g).map(|e| ((e.value, e.key), e.insert)));
         }
