@@ -121,7 +121,7 @@ section! {
         /// Rows are put into entries of about this size, one Kafka record each. Must be below the broker's `message.max.bytes`.
         entry_bytes: ByteSize = ByteSize::mib(1), between(ByteSize::kib(16), ByteSize::mib(64));
 
-        /// A row larger than this is refused.
+        /// A row larger than this is refused; a view that would have one stops with reason `row_too_large`. Must be below the broker's `message.max.bytes`.
         max_row_bytes: ByteSize = ByteSize::mib(8), between(ByteSize::kib(1), ByteSize::mib(512));
 
         /// How often records that every region has flushed are deleted from the log.

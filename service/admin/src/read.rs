@@ -89,7 +89,7 @@ fn values(key: &str, columns: usize) -> Result<Vec<Option<String>>, ApiError> {
 }
 
 fn encode(schema: &TableSchema, key: &str) -> Result<Key, ApiError> {
-    let columns = &schema.primary_key;
+    let columns = schema.user_key();
     if columns.is_empty() {
         return Err(ApiError::invalid("NO_PRIMARY_KEY", "rows of an append-only table have no key; use POST /v1/sql"));
     }

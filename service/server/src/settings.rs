@@ -9,6 +9,7 @@ use millstream_sql::SqlConfig;
 use millstream_storage::{
     StorageConfig, StorageError,
     object_store::{Bucket, RetryPolicy},
+    wal::entry::EntryLimits,
 };
 use millstream_stream::StreamConfig;
 
@@ -108,6 +109,10 @@ pub(crate) fn stream(config: &Config) -> StreamConfig {
         follow_max_rows: s.backfill.follow_max_rows,
         idle_checkpoint: s.checkpoint.idle_interval,
         commit_timeout: s.checkpoint.commit_timeout,
+        wal: EntryLimits {
+            entry_bytes: config.storage.wal.entry_bytes.as_usize(),
+            max_row_bytes: config.storage.wal.max_row_bytes.as_usize(),
+        },
         state_cache_bytes: s.state.cache_bytes.as_usize(),
         restart_backoff_min: s.restart_backoff_min,
         restart_backoff_max: s.restart_backoff_max,

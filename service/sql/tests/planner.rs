@@ -28,7 +28,7 @@ async fn a_filter_view_reads_only_the_columns_it_needs_and_keeps_the_key() {
         .await;
     assert_eq!(
         plan,
-        "materialize big: key __order_id\n\
+        "materialize big: key __order_id, __region\n\
          \x20 project orders.customer_id, orders.amount * 2 AS twice\n\
          \x20   filter orders.amount > 1000.00\n\
          \x20     scan orders: 3 regions, columns order_id, customer_id, amount, inserts, updates, deletes\n\
@@ -107,10 +107,11 @@ async fn stored_columns_have_stable_ids_and_hidden_ones_come_last() {
         [
             (1, "n1", "VARCHAR".to_owned(), false),
             (2, "n2", "VARCHAR".to_owned(), false),
-            (3, "__order_id", "BIGINT".to_owned(), true)
+            (3, "__order_id", "BIGINT".to_owned(), true),
+            (4, "__region", "INT".to_owned(), true)
         ]
     );
-    assert_eq!(v.schema.primary_key, [2]);
+    assert_eq!(v.schema.primary_key, [2, 3]);
     assert_eq!((v.id, v.input), (TableId(3), TableId(1)));
     assert_eq!(env.rows("select * from v").await, Vec::<String>::new());
     assert_eq!(env.rows("describe v").await, ["n1 | VARCHAR | yes |  |  | ", "n2 | VARCHAR | yes |  |  | "]);
@@ -121,8 +122,8 @@ async fn a_view_of_a_view_uses_its_hidden_key() {
     let env = env().await;
     env.run("create materialized view v as select note from orders").await;
     let plan = env.explain("create materialized view w as select note from v where note <> ''").await;
-    assert!(plan.contains("materialize w: key __order_id"), "{plan}");
-    assert!(plan.contains("columns note, __order_id"), "{plan}");
+    assert!(plan.contains("materialize w: key __order_id, __region"), "{plan}");
+    assert!(plan.contains("columns note, __order_id, __region"), "{plan}");
 }
 
 #[tokio::test]

@@ -22,6 +22,9 @@ pub enum StorageError {
     WriteBufferFull { region: RegionId, used_bytes: u64, limit_bytes: u64, retry_after_ms: u64 },
     #[error("region {region}: {what}")]
     Invalid { region: RegionId, what: String },
+    /// `row` is its place in the batch.
+    #[error("region {region}: a row of {bytes} bytes is above the limit of {limit} bytes (storage.wal.max_row_bytes)")]
+    RowTooLarge { region: RegionId, row: usize, bytes: usize, limit: usize },
     #[error("{what}")]
     InvalidOption { what: String },
     #[error("region {region}: records [{from}, {to}) were removed from the topic by retention before they were read")]
@@ -91,7 +94,9 @@ impl Classified for StorageError {
             }
             StorageError::Fenced { .. } => ErrorKind::Fenced,
             StorageError::WriteBufferFull { .. } => ErrorKind::Exhausted,
-            StorageError::Invalid { .. } | StorageError::InvalidOption { .. } => ErrorKind::Invalid,
+            StorageError::Invalid { .. } | StorageError::RowTooLarge { .. } | StorageError::InvalidOption { .. } => {
+                ErrorKind::Invalid
+            }
             StorageError::AppendUnknown { .. } => ErrorKind::Unknown,
             StorageError::AppendFailed { .. } | StorageError::OpenFailed { .. } | StorageError::Stopped { .. } => {
                 ErrorKind::Unavailable

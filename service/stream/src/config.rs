@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use millstream_storage::wal::entry::EntryLimits;
+
 /// Defaults are those of the design; each reason stands at its field.
 #[derive(Debug, Clone)]
 pub struct StreamConfig {
@@ -29,7 +31,9 @@ pub struct StreamConfig {
     pub commit_timeout: Duration,
     /// How often the floor of a following job moves up to its committed position.
     pub pin_refresh: Duration,
-    /// Groups and value sets that one aggregation keeps in memory.
+    /// Of the entries that checkpoints write.
+    pub wal: EntryLimits,
+    /// Groups and value sets that the aggregations of all jobs together keep in memory.
     pub state_cache_bytes: usize,
     pub commit_backoff_min: Duration,
     pub commit_backoff_max: Duration,
@@ -59,6 +63,7 @@ impl Default for StreamConfig {
             idle_checkpoint: Duration::from_secs(10),
             commit_timeout: Duration::from_secs(30),
             pin_refresh: Duration::from_secs(60),
+            wal: EntryLimits::default(),
             state_cache_bytes: 1 << 30,
             commit_backoff_min: Duration::from_millis(100),
             commit_backoff_max: Duration::from_secs(5),

@@ -46,6 +46,23 @@ pub enum StreamError {
         #[source]
         source: LogError,
     },
+    #[error(
+        "job {job}: a row of {of} has {bytes} bytes, the limit is {limit}, its key is ({key}): make the row smaller or delete it in the input, or raise \
+         storage.wal.max_row_bytes, then resume the job"
+    )]
+    RowTooLarge { job: JobId, of: String, key: String, bytes: usize, limit: usize },
+    #[error(
+        "job {job}: a record of topic {topic} is too large; the largest has {bytes} bytes, its key is {key}: make the row smaller or delete it in the \
+         input, or raise max.message.bytes of the topic, then resume the job"
+    )]
+    RecordTooLarge {
+        job: JobId,
+        topic: String,
+        key: String,
+        bytes: usize,
+        #[source]
+        source: Box<LogError>,
+    },
     #[error("input {input}: region {region} has no cut, it is closed or quarantined")]
     InputClosed { input: InputId, region: RegionId },
     #[error("progress row: {what}")]
@@ -93,6 +110,8 @@ impl StreamError {
             StreamError::Eval { .. } => "eval_error",
             StreamError::Inconsistent { .. } => "inconsistent_input",
             StreamError::Rejected { .. } => "output_rejected",
+            StreamError::RowTooLarge { .. } => "row_too_large",
+            StreamError::RecordTooLarge { .. } => "record_too_large",
             StreamError::InputClosed { .. } => "input_closed",
             StreamError::Progress { .. } => "layout_mismatch",
             StreamError::Encode { .. } => "encode_failed",
@@ -114,6 +133,8 @@ impl StreamError {
                 | StreamError::OutOfRange { .. }
                 | StreamError::Eval { .. }
                 | StreamError::Rejected { .. }
+                | StreamError::RowTooLarge { .. }
+                | StreamError::RecordTooLarge { .. }
         )
     }
 }
@@ -131,7 +152,9 @@ impl Classified for StreamError {
             StreamError::Plan { .. }
             | StreamError::OutOfRange { .. }
             | StreamError::Eval { .. }
-            | StreamError::Rejected { .. } => ErrorKind::Invalid,
+            | StreamError::Rejected { .. }
+            | StreamError::RowTooLarge { .. }
+            | StreamError::RecordTooLarge { .. } => ErrorKind::Invalid,
             StreamError::Fenced { .. } | StreamError::Overtaken { .. } => ErrorKind::Fenced,
             StreamError::Progress { .. } => ErrorKind::Corrupt,
             StreamError::Storage(e) => e.kind(),

@@ -6,5 +6,6 @@ mod aggregation;
 mod end_to_end;
 mod machine;
 mod operators;
+mod outcomes;
 mod real_storage;
 mod support;

@@ -1,6 +1,10 @@
 //! Plans and small helpers for the tests of this crate.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use datafusion_expr::Operator;
 use datafusion_physical_expr::{
@@ -102,7 +106,8 @@ pub(crate) fn with_topic(mut plan: JobPlan, topic: &str, partitions: i32, envelo
         topic: topic.into(),
         partitions,
         envelope,
-        key_columns: schema.primary_key.clone(),
+        key_columns: schema.user_key().to_vec(),
+        row_key: schema.primary_key.clone(),
         value_columns: schema.visible(),
         key_encoder: (envelope == Envelope::Upsert).then(|| Arc::new(TextEncoder) as _),
         value_encoder: Arc::new(TextEncoder),
@@ -206,5 +211,19 @@ pub(crate) fn small() -> StreamConfig {
         restart_backoff_max: Duration::from_millis(4),
         quarantine_after: 50,
         ..StreamConfig::default()
+    }
+}
+
+/// Whether a consumer of the derived topic has, for each key of the view (its first column), one of the view's rows, and nothing else.
+pub(crate) fn topic_agrees(folded: &BTreeMap<String, String>, view: &str) -> Result<(), String> {
+    let mut rows: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for line in view.split(" | ").filter(|l| !l.is_empty()) {
+        rows.entry(line.split(' ').next().unwrap_or_default()).or_default().insert(line);
+    }
+    let wrong = folded.iter().find(|(k, v)| !rows.get(k.as_str()).is_some_and(|r| r.contains(v.as_str())));
+    let missing = rows.keys().find(|k| !folded.contains_key(**k));
+    match (wrong, missing) {
+        (None, None) => Ok(()),
+        _ => Err(format!("topic has {wrong:?}, and lacks {missing:?} of the view: {view}")),
     }
 }

@@ -10,6 +10,9 @@ use crate::SqlType;
 /// Arrow and Parquet field metadata that carries the column id.
 pub const FIELD_ID: &str = "PARQUET:field_id";
 
+/// Name of the hidden column that says from which region of its input a row comes; where a key has it, it is the last column.
+pub const REGION_COLUMN: &str = "__region";
+
 /// Whether a region keeps one row per primary key, or every row in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -62,6 +65,11 @@ impl Column {
         self.nullable = false;
         self
     }
+
+    /// Whether it is [`REGION_COLUMN`].
+    pub fn is_region(&self) -> bool {
+        self.hidden && self.name == REGION_COLUMN
+    }
 }
 
 /// Columns and primary key of one table, view or state table.
@@ -81,6 +89,14 @@ impl TableSchema {
 
     pub fn is_key(&self, column: usize) -> bool {
         self.primary_key.contains(&column)
+    }
+
+    /// The primary key without the number of a region: what users call the key. Several rows may share it if it is shorter than the primary key.
+    pub fn user_key(&self) -> &[usize] {
+        match self.primary_key.split_last() {
+            Some((last, rest)) if self.columns[*last].is_region() => rest,
+            _ => &self.primary_key,
+        }
     }
 
     pub fn position(&self, name: &str) -> Option<usize> {

@@ -126,7 +126,7 @@ fn key_columns(
     notices: &mut Vec<String>,
 ) -> Result<Vec<String>, SqlError> {
     let schema = &draft.schema;
-    let primary: Vec<&Column> = schema.primary_key.iter().map(|k| &schema.columns[*k]).collect();
+    let primary: Vec<&Column> = schema.user_key().iter().map(|k| &schema.columns[*k]).collect();
     let Some(e) = options.entry("key.columns") else {
         let hidden: Vec<String> = primary.iter().filter(|c| c.hidden).map(|c| shown(&c.name)).collect();
         if !hidden.is_empty() {

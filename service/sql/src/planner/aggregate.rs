@@ -57,7 +57,7 @@ pub(super) fn aggregate(
     let mut outputs: Vec<Output> = layout.outputs.into_iter().map(|(_, o)| o).collect();
     let append_only = flow.key.is_none();
     let value_sets: Vec<bool> = calls.iter().map(|c| needs_value_set(c.func, append_only)).collect();
-    let key = flow.key.iter().flatten().chain(&flow.region).filter(|_| value_sets.contains(&true));
+    let key = flow.key.iter().flatten().filter(|_| value_sets.contains(&true));
     let stream_key = key.map(|k| place_of(&mut outputs, &flow.columns, *k)).collect();
     let columns: Vec<Column> = outputs.iter().map(|o| o.column.clone()).collect();
     let result = agg_layout(&columns, &group, &calls, append_only);
@@ -68,7 +68,6 @@ pub(super) fn aggregate(
     flow.places = (0..group_exprs.len() + calls.len()).map(|i| i + offset).collect();
     flow.key = Some((0..result.group).collect());
     flow.carried = if in_view { (0..result.columns.len()).collect() } else { Vec::new() };
-    flow.region = None;
     flow.nodes.push(DraftNode::Agg(DraftAgg {
         input: columns,
         group,

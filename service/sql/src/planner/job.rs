@@ -84,7 +84,7 @@ pub(crate) fn job_plan(
             with_region: draft.input.with_region,
         },
         nodes,
-        output: OutputPlan { view, topic: topic(object, encoders) },
+        output: OutputPlan { view, topic: topic(object, draft, encoders) },
         progress: region(object, object.progress, progress_schema(), "progress"),
         state,
         options: JobOptions {
@@ -96,7 +96,7 @@ pub(crate) fn job_plan(
     })
 }
 
-fn topic(object: &Derived, encoders: Option<TopicEncoders>) -> Option<TopicOutput> {
+fn topic(object: &Derived, draft: &Draft, encoders: Option<TopicEncoders>) -> Option<TopicOutput> {
     let (target, encoders) = (object.topic.as_ref()?, encoders?);
     Some(TopicOutput {
         topic: target.topic.as_str().into(),
@@ -106,6 +106,7 @@ fn topic(object: &Derived, encoders: Option<TopicEncoders>) -> Option<TopicOutpu
             TopicEnvelope::Upsert => Envelope::Upsert,
         },
         key_columns: encoders.key_columns,
+        row_key: draft.schema.primary_key.clone(),
         value_columns: encoders.value_columns,
         key_encoder: encoders.key,
         value_encoder: encoders.value,
@@ -170,6 +171,6 @@ fn region(object: &Derived, table: TableId, schema: TableSchema, what: &str) -> 
 fn plan_hash(object: &Derived, draft: &Draft) -> Result<u64, SqlError> {
     let schema = serde_json::to_string(&object.schema).map_err(|e| SqlError::internal("schema to json", e))?;
     let layout = draft.aggregation().map(|a| format!("{:?} {:?}", a.layout.columns, a.calls)).unwrap_or_default();
-    let text = format!("2\n{}\n{}\n{schema}\n{layout}", object.sql, object.input);
+    let text = format!("3\n{}\n{}\n{schema}\n{layout}", object.sql, object.input);
     Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)))
 }

@@ -6,7 +6,7 @@ use datafusion::{
     catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider},
     common::{ResolvedTableReference, TableReference},
     execution::{
-        SessionStateBuilder,
+        FunctionRegistry, SessionStateBuilder,
         config::SessionConfig,
         context::SessionState,
         runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
@@ -21,7 +21,7 @@ use datafusion::{
     },
 };
 
-use crate::{SqlError, error::nearest};
+use crate::{SqlError, error::nearest, query::aggregates};
 
 const CATALOG: &str = "millstream";
 pub(crate) const PUBLIC: &str = "public";
@@ -62,8 +62,11 @@ impl Session {
         public: Arc<dyn SchemaProvider>,
         system: Option<Arc<dyn SchemaProvider>>,
     ) -> Result<Self, SqlError> {
-        let state =
+        let mut state =
             SessionStateBuilder::new().with_default_features().with_config(config()).with_runtime_env(runtime).build();
+        for aggregate in aggregates::all() {
+            state.register_udaf(aggregate)?;
+        }
         let catalog = MemoryCatalogProvider::new();
         catalog.register_schema(PUBLIC, Arc::clone(&public))?;
         if let Some(system) = system {

@@ -27,19 +27,17 @@ pub(super) struct Flow {
     pub(super) columns: Vec<Column>,
     /// Place in the row of each column of the logical plan.
     pub(super) places: Vec<usize>,
-    /// Places of the stream key; `None` = append-only.
+    /// Places of the stream key; `None` = append-only. The number of the row's region is its last part where partitions may share a key.
     pub(super) key: Option<Vec<usize>>,
-    /// Place of the number of the row's region, where an aggregation above needs it.
-    pub(super) region: Option<usize>,
     /// After an aggregation whose state is the view: the place of each of its columns, which every projection has to hand on.
     pub(super) carried: Vec<usize>,
 }
 
 pub(super) fn walk(state: &SessionState, plan: &LogicalPlan, in_view: bool) -> Result<Flow, SqlError> {
-    step(state, plan, in_view, false)
+    step(state, plan, in_view, true)
 }
 
-/// `region` = an aggregation above keeps rows apart by their region too.
+/// `region` = what is above keeps rows apart by their region too: the view itself, or an aggregation with the rows of its groups.
 fn step(state: &SessionState, plan: &LogicalPlan, in_view: bool, region: bool) -> Result<Flow, SqlError> {
     match plan {
         LogicalPlan::TableScan(t) => scan(t, region),
@@ -79,9 +77,9 @@ fn scan(t: &TableScan, region: bool) -> Result<Flow, SqlError> {
     let visible = places.len();
     places.extend(schema.primary_key.iter().copied().filter(|k| schema.columns[*k].hidden));
     let mut columns: Vec<Column> = places.iter().map(|p| schema.columns[*p].clone()).collect();
-    let key: Vec<usize> = schema.primary_key.iter().filter_map(|k| places.iter().position(|p| p == k)).collect();
-    let with_region = region && !key.is_empty();
-    let region = with_region.then_some(columns.len());
+    let mut key: Vec<usize> = schema.primary_key.iter().filter_map(|k| places.iter().position(|p| p == k)).collect();
+    let with_region = region && !key.is_empty() && table.partitions_may_share_keys();
+    key.extend(with_region.then_some(columns.len()));
     columns.extend(with_region.then(region_column));
     Ok(Flow {
         input: DraftInput {
@@ -96,7 +94,6 @@ fn scan(t: &TableScan, region: bool) -> Result<Flow, SqlError> {
         columns,
         places: (0..visible).collect(),
         key: (!key.is_empty()).then_some(key),
-        region,
         carried: Vec::new(),
     })
 }
@@ -159,12 +156,10 @@ fn project(state: &SessionState, p: &Projection, mut flow: Flow) -> Result<Flow,
         wanted.iter().map(|i| place_of(outputs, &flow.columns, *i)).collect()
     };
     let key = flow.key.as_ref().map(|key| hand_on(&mut outputs, key));
-    let region = flow.region.map(|r| place_of(&mut outputs, &flow.columns, r));
     let carried = hand_on(&mut outputs, &flow.carried);
     flow.columns = outputs.iter().map(|o| o.column.clone()).collect();
     flow.places = (0..visible).collect();
     flow.key = key;
-    flow.region = region;
     flow.carried = carried;
     flow.nodes.push(DraftNode::Project(outputs));
     Ok(flow)

@@ -1,10 +1,11 @@
-//! `key = constant` (or `key IN (..)`) on every column of the primary key -> encoded keys for `Region::lookup`.
+//! `key = constant` (or `key IN (..)`) on every column of the key that users know -> encoded keys for `Region::lookup`.
 
 use arrow::array::ArrayRef;
 use datafusion::{
     logical_expr::{BinaryExpr, Expr, Operator},
     scalar::ScalarValue,
 };
+use millstream_storage::KeyMatch;
 use millstream_types::{Key, KeyCodec, TableSchema};
 
 use crate::SqlError;
@@ -47,13 +48,15 @@ fn bind(name: &str, values: Vec<ScalarValue>, schema: &TableSchema) -> Option<(u
 }
 
 /// The keys that all filters together allow, sorted and distinct; `None` = some column of the key is free, scan.
-pub(super) fn keys(filters: &[Expr], schema: &TableSchema) -> Result<Option<Vec<Key>>, SqlError> {
-    if schema.primary_key.is_empty() {
+pub(super) fn keys(filters: &[Expr], schema: &TableSchema) -> Result<Option<(Vec<Key>, KeyMatch)>, SqlError> {
+    let key = schema.user_key();
+    if key.is_empty() {
         return Ok(None);
     }
+    let by = if key.len() == schema.primary_key.len() { KeyMatch::Whole } else { KeyMatch::Prefix };
     let bound: Vec<(usize, Vec<ScalarValue>)> = filters.iter().filter_map(|f| key_values(f, schema)).collect();
     let mut combinations: Vec<Vec<ScalarValue>> = vec![Vec::new()];
-    for column in &schema.primary_key {
+    for column in key {
         let Some((_, values)) = bound.iter().find(|(c, _)| c == column) else { return Ok(None) };
         if combinations.len() * values.len() > MOST_KEYS {
             return Ok(None);
@@ -63,16 +66,16 @@ pub(super) fn keys(filters: &[Expr], schema: &TableSchema) -> Result<Option<Vec<
             .flat_map(|head| values.iter().map(|v| [head.as_slice(), std::slice::from_ref(v)].concat()))
             .collect();
     }
-    let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.primary_key.len());
-    for i in 0..schema.primary_key.len() {
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(key.len());
+    for i in 0..key.len() {
         columns.push(ScalarValue::iter_to_array(combinations.iter().map(|c| c[i].clone()))?);
     }
-    let codec = KeyCodec::new(schema.primary_key.iter().map(|k| schema.columns[*k].sql_type.arrow()))?;
+    let codec = KeyCodec::new(key.iter().map(|k| schema.columns[*k].sql_type.arrow()))?;
     let rows = codec.encode(&columns)?;
     let mut keys: Vec<Key> = (0..rows.num_rows()).map(|i| Key::from(rows.row(i).as_ref())).collect();
     keys.sort_unstable();
     keys.dedup();
-    Ok(Some(keys))
+    Ok(Some((keys, by)))
 }
 
 #[cfg(test)]
@@ -102,7 +105,19 @@ mod tests {
         let found = keys(&[col("a").eq(lit(1_i64)), lit(7_i64).eq(col("b"))], &schema()).unwrap().unwrap();
         let codec = KeyCodec::new([arrow::datatypes::DataType::Int64, arrow::datatypes::DataType::Int64]).unwrap();
         let rows = codec.encode(&[int_column(vec![1]), int_column(vec![7])]).unwrap();
-        assert_eq!(found, [Key::from(rows.row(0).as_ref())]);
+        assert_eq!(found, (vec![Key::from(rows.row(0).as_ref())], KeyMatch::Whole));
+    }
+
+    #[test]
+    fn the_number_of_a_region_is_left_open() {
+        let mut region = Column::new(4, millstream_types::schema::REGION_COLUMN, SqlType::Int).not_null();
+        region.hidden = true;
+        let mut schema = schema();
+        schema.columns.push(region);
+        let whole = keys(&[col("a").eq(lit(1_i64)), col("b").eq(lit(7_i64))], &schema).unwrap().unwrap();
+        schema.primary_key.push(3);
+        let prefix = keys(&[col("a").eq(lit(1_i64)), col("b").eq(lit(7_i64))], &schema).unwrap().unwrap();
+        assert_eq!(prefix, (whole.0, KeyMatch::Prefix));
     }
 
     #[test]
@@ -112,8 +127,8 @@ mod tests {
             col("b").eq(lit(5_i64)).or(col("b").eq(lit(4_i64))),
         ];
         let found = keys(&filters, &schema()).unwrap().unwrap();
-        assert_eq!(found.len(), 4);
-        assert!(found.is_sorted());
+        assert_eq!(found.0.len(), 4);
+        assert!(found.0.is_sorted());
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub(crate) struct RegionTable {
     constraints: Constraints,
     defaults: HashMap<String, Expr>,
     regions: Vec<RegionId>,
+    /// A topic may get more partitions: then an old one may hold a key beside a new one.
+    topic_fed: bool,
     storage: Arc<dyn Storage>,
     points: Arc<ReadPoints>,
 }
@@ -90,6 +92,7 @@ impl RegionTable {
             defaults: defaults.unwrap_or_default(),
             schema,
             regions,
+            topic_fed: matches!(object, Object::Table(t) if t.topic().is_some()),
             storage,
             points,
         })
@@ -109,6 +112,10 @@ impl RegionTable {
 
     pub(crate) fn regions(&self) -> &[RegionId] {
         &self.regions
+    }
+
+    pub(crate) fn partitions_may_share_keys(&self) -> bool {
+        self.topic_fed
     }
 
     fn open_region(&self, id: RegionId) -> Result<Arc<dyn Region>, SqlError> {
@@ -173,7 +180,7 @@ impl TableProvider for RegionTable {
             let region = self.open_region(*id).map_err(|e| DataFusionError::External(Box::new(e)))?;
             let at = self.points.of(&region);
             let read = match &keys {
-                Some(keys) => Read::Lookup(keys.clone()),
+                Some((keys, by)) => Read::Lookup(keys.clone(), *by),
                 None => {
                     let mut request = ScanRequest::snapshot(at);
                     request.columns = Some(columns.clone());
@@ -199,7 +206,7 @@ enum Read {
         opened: Mutex<Option<ScanStream>>,
         request: ScanRequest,
     },
-    Lookup(Vec<Key>),
+    Lookup(Vec<Key>, KeyMatch),
 }
 
 struct RegionPartition {
@@ -242,11 +249,11 @@ impl PartitionStream for RegionPartition {
                     .map(move |rows| fit(rows.map_err(external)?))
                     .boxed()
             }
-            Read::Lookup(keys) => {
-                let (region, keys, at, columns) =
-                    (Arc::clone(&self.region), keys.clone(), self.at, self.columns.clone());
+            Read::Lookup(keys, by) => {
+                let (region, keys, by, at, columns) =
+                    (Arc::clone(&self.region), keys.clone(), *by, self.at, self.columns.clone());
                 futures::stream::once(async move {
-                    let found = region.lookup(keys, KeyMatch::Whole, at, Some(columns)).await.map_err(external)?;
+                    let found = region.lookup(keys, by, at, Some(columns)).await.map_err(external)?;
                     fit(found.rows)
                 })
                 .boxed()

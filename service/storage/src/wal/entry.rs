@@ -118,8 +118,8 @@ fn encode_range(
     }
     if bytes.len() <= limits.entry_bytes || count <= 1 {
         if bytes.len() > limits.max_row_bytes {
-            let what = format!("a row of {} bytes is above the limit of {} bytes", bytes.len(), limits.max_row_bytes);
-            return Err(StorageError::Invalid { region: header.region, what });
+            let (bytes, limit) = (bytes.len(), limits.max_row_bytes);
+            return Err(StorageError::RowTooLarge { region: header.region, row: first, bytes, limit });
         }
         seal(Header { rows: count as u32, ..header }, &mut bytes);
         emit(bytes, first, count);

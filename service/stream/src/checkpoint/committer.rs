@@ -4,7 +4,7 @@
 //! commit(e)   light (no rows, nothing to store): publish
 //!             else  begin, send rows, records, progress, end of epoch, commit
 //!                   Committed  apply to regions, move pins, publish
-//!                   Aborted    nothing is visible: back off, the same rows again; if they are refused for what they are (record too large), stop
+//!                   Aborted    nothing is visible: back off, the same rows again; if they are refused for what they are (record too large), stop for good
 //!                   Unknown    resolve: new producer (init), replay to the captured end, the progress row decides
 //!                   Fenced     stop; nothing was written
 //! ```
@@ -13,11 +13,12 @@
 
 use std::sync::Arc;
 
-use millstream_storage::{Region, wal::EpochBatch};
-use millstream_types::{CommitOutcome, Epoch, EpochWriter, ErrorKind, LogError, OutBatch, Seq, error::chain};
+use millstream_storage::{Region, StorageError, wal::EpochBatch};
+use millstream_types::{Chunk, CommitOutcome, Epoch, EpochWriter, ErrorKind, LogError, OutBatch, Seq, error::chain};
 use tokio::sync::mpsc;
 
 use super::{
+    oversize,
     pins::PinKeeper,
     progress_row::{self, Progress},
     recovery,
@@ -85,6 +86,7 @@ impl Committer {
             } else {
                 let cost = self.commit(&mut e).await?;
                 self.stored = e.progress.clone();
+                self.shared.keep_progress(e.progress.clone());
                 self.stored_ms = self.ctx.clock.now_ms();
                 self.pins.committed(&e.progress, &e.cuts, self.stored_ms).await;
                 self.publish(e, "ok", cost);
@@ -103,7 +105,7 @@ impl Committer {
 
     async fn commit(&mut self, e: &mut EpochOutput) -> Result<Cost, StreamError> {
         let started = self.ctx.clock.now_ms();
-        let mut batch = self.encode(e)?;
+        let mut batch = self.encode(e).inspect_err(|_| self.release())?;
         let mut batches = vec![batch.take_out_batch()];
         batches.extend(e.rows.derived.take());
         let records = batches.get(1).map_or(0, OutBatch::len) as u64;
@@ -123,7 +125,8 @@ impl Committer {
                 CommitOutcome::Aborted(error) => {
                     self.note("aborted", e.epoch, &error);
                     if error.kind == ErrorKind::Invalid {
-                        return Err(StreamError::Rejected { job: self.plan.job, source: error });
+                        self.release();
+                        return Err(oversize::rejected(self.plan.job, &batches, error));
                     }
                     tries += 1;
                     if tries >= TRIES_UNTIL_DEGRADED {
@@ -152,7 +155,8 @@ impl Committer {
     fn encode(&self, e: &EpochOutput) -> Result<EpochBatch, StreamError> {
         let plan = &self.plan;
         let topic = Arc::clone(&self.ctx.wal_topic);
-        let mut batch = EpochBatch::new(topic, plan.shard, plan.job, e.epoch, e.epoch.0 as i64);
+        let batch = EpochBatch::new(topic, plan.shard, plan.job, e.epoch, e.epoch.0 as i64);
+        let mut batch = batch.with_limits(self.ctx.config.wal);
         let region = |id| {
             self.regions
                 .iter()
@@ -160,12 +164,12 @@ impl Committer {
                 .ok_or(StreamError::Plan { job: plan.job, what: format!("region {id} is not one of the job's") })
         };
         for w in &e.rows.state {
-            batch.add(region(w.region)?.as_ref(), w.chunk.rows.clone(), w.chunk.ops.clone())?;
+            self.add(&mut batch, region(w.region)?.as_ref(), &w.chunk, "the state of")?;
         }
         if let Some(view) = &plan.output.view {
             let view = region(view.region.id)?;
             for c in &e.rows.view {
-                batch.add(view.as_ref(), c.rows.clone(), c.ops.clone())?;
+                self.add(&mut batch, view.as_ref(), c, "view")?;
             }
         }
         let progress =
@@ -176,6 +180,33 @@ impl Committer {
         let payload = serde_json::json!({ "epoch": e.epoch.0, "derived_records": derived });
         batch.end(payload.to_string().as_bytes());
         Ok(batch)
+    }
+
+    fn add(
+        &self,
+        batch: &mut EpochBatch,
+        region: &dyn Region,
+        chunk: &Chunk,
+        what: &'static str,
+    ) -> Result<(), StreamError> {
+        let added = batch.add(region, chunk.rows.clone(), chunk.ops.clone());
+        added.map_err(|e| match e {
+            StorageError::RowTooLarge { row, bytes, limit, .. } => StreamError::RowTooLarge {
+                job: self.plan.job,
+                of: format!("{what} {}", self.plan.name),
+                key: oversize::key_text(&region.schema(), &chunk.rows, row),
+                bytes,
+                limit,
+            },
+            other => other.into(),
+        })
+    }
+
+    /// Nothing of the epoch was written and nothing more will be: the WAL need not be kept for it.
+    fn release(&self) {
+        for region in &self.regions {
+            region.release_wal(self.plan.job, Epoch(u64::MAX), Seq::ZERO);
+        }
     }
 
     /// One try. A call that takes long makes the job `degraded`, but goes on: it is never cut.
@@ -243,11 +274,6 @@ impl Committer {
         if was.finish_epoch.is_none() && finish_epoch.is_some() {
             tracing::info!(job = %self.plan.job, name = %self.plan.name, epoch = %e.epoch, "backfill finished");
         }
-        if was.state != state {
-            let all = &self.ctx.metrics.state;
-            all.with_label_values(&[self.metrics.name.as_str(), was.state.as_str()]).set(0);
-            all.with_label_values(&[self.metrics.name.as_str(), state.as_str()]).set(1);
-        }
         let held = |kind| i64::from(e.backfills.iter().any(|b| b.paused.contains(&kind)));
         for kind in ["user", "limit", "budget"] {
             self.ctx.metrics.backfill_paused.with_label_values(&[self.metrics.name.as_str(), kind]).set(held(kind));
@@ -261,7 +287,6 @@ impl Committer {
             s.reason = reason;
             s.finish_epoch = finish_epoch;
         });
-        self.shared.keep_progress(e.progress);
     }
 }
 

@@ -3,7 +3,12 @@
 use millstream_types::{Chunk, Epoch, OutBatch, RegionId};
 
 use super::{
-    backfill::driver::Downstream, filter::Filter, hash_agg::HashAgg, materialize::Materialize, project::Project,
+    backfill::{driver::Downstream, progress::RegionProgress},
+    filter::Filter,
+    fold::{Fold, Siblings},
+    hash_agg::HashAgg,
+    materialize::Materialize,
+    project::Project,
     sink::Sink,
 };
 use crate::StreamError;
@@ -42,6 +47,8 @@ pub(crate) struct Pipeline {
     operators: Vec<Operator>,
     materialize: Materialize,
     sink: Option<Sink>,
+    /// Where rows of the topic may share a key.
+    fold: Option<(Fold, Siblings)>,
     /// Whether the net rows are also stored in a view.
     has_view: bool,
     /// Rows and bytes that `materialize` has of this epoch.
@@ -49,8 +56,14 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(crate) fn new(operators: Vec<Operator>, materialize: Materialize, sink: Option<Sink>, has_view: bool) -> Self {
-        Self { operators, materialize, sink, has_view, collected: (0, 0) }
+    pub(crate) fn new(
+        operators: Vec<Operator>,
+        materialize: Materialize,
+        sink: Option<Sink>,
+        fold: Option<(Fold, Siblings)>,
+        has_view: bool,
+    ) -> Self {
+        Self { operators, materialize, sink, fold, has_view, collected: (0, 0) }
     }
 
     /// Takes a chunk through the operators from place `from` on.
@@ -75,8 +88,13 @@ impl Pipeline {
         self.materialize.chunk(chunk)
     }
 
-    /// Ends the epoch. `applied` is the newest epoch whose rows are in the regions.
-    pub(crate) async fn barrier(&mut self, epoch: Epoch, applied: Epoch) -> Result<EpochRows, StreamError> {
+    /// Ends the epoch. `applied` is the newest epoch whose rows are in the regions, `content` what has been read of the input.
+    pub(crate) async fn barrier(
+        &mut self,
+        epoch: Epoch,
+        applied: Epoch,
+        content: &[RegionProgress],
+    ) -> Result<EpochRows, StreamError> {
         let mut rows = EpochRows::default();
         for i in 0..self.operators.len() {
             if let Operator::HashAgg(a) = &mut self.operators[i]
@@ -86,14 +104,50 @@ impl Pipeline {
             }
         }
         self.collected = (0, 0);
-        let net = self.materialize.barrier()?;
+        let net = self.materialize.barrier();
         if let Some(sink) = &self.sink {
-            rows.derived = sink.encode(epoch, &net)?;
+            rows.derived = match self.folded(&net, content).await? {
+                Some(folded) => sink.encode(epoch, &folded)?,
+                None => sink.encode(epoch, &net)?,
+            };
         }
         if self.has_view {
             rows.view = net;
         }
         Ok(rows)
+    }
+
+    /// At most one row per record key, where rows may share one.
+    async fn folded(&self, net: &[Chunk], content: &[RegionProgress]) -> Result<Option<Vec<Chunk>>, StreamError> {
+        let Some((fold, siblings)) = &self.fold else { return Ok(None) };
+        let mut folded = fold.fold(net.iter())?;
+        if !folded.deletes.is_empty() {
+            let mut others = folded.deletes;
+            for chunk in siblings.rows(&fold.gone(&others)?, content).await? {
+                others.extend(self.row_by_row(chunk)?);
+            }
+            let left = fold.fold(others.iter())?;
+            folded.inserts.extend(left.inserts);
+            folded.deletes = left.deletes;
+        }
+        folded.deletes.extend(folded.inserts);
+        Ok(Some(folded.deletes))
+    }
+
+    /// What the operators make of input rows, outside of the epoch's stream. Only for pipelines without aggregation.
+    fn row_by_row(&self, mut chunk: Chunk) -> Result<Option<Chunk>, StreamError> {
+        for op in &self.operators {
+            let next = match op {
+                Operator::Filter(f) => f.chunk(chunk)?,
+                Operator::Project(p) => p.chunk(chunk)?,
+                Operator::HashAgg(_) => None,
+            };
+            match next {
+                Some(c) => chunk = c,
+                None => return Ok(None),
+            }
+        }
+        self.materialize.stored(chunk).map(Some)
     }
 }
 

@@ -25,7 +25,10 @@ use super::{
     status::{JobState, JobStatus},
     supervision,
 };
-use crate::{StreamConfig, StreamError, barrier::injector::Injector, metrics::StreamMetrics, plan::JobPlan};
+use crate::{
+    StreamConfig, StreamError, barrier::injector::Injector, executor::cache_budget::CacheBudget,
+    metrics::StreamMetrics, plan::JobPlan,
+};
 
 /// What the engine needs from outside.
 #[derive(Debug, Clone)]
@@ -52,6 +55,8 @@ pub(crate) struct Context {
     pub(crate) prefix: Arc<str>,
     pub(crate) metrics: Arc<StreamMetrics>,
     pub(crate) injector: Injector,
+    /// Of the state caches of all jobs.
+    pub(crate) cache: Arc<CacheBudget>,
     /// Shutdown: jobs finish what they have and stop.
     pub(crate) stopping: CancellationToken,
 }
@@ -84,8 +89,10 @@ impl StreamService {
         let StreamDeps { storage, logs, tasks, clock, wal_topic, prefix, metrics: _ } = deps;
         let injector = Injector::default();
         let stopping = CancellationToken::new();
+        let cache = CacheBudget::new(config.state_cache_bytes);
         let context =
-            Arc::new(Context { config, storage, logs, tasks, clock, wal_topic, prefix, metrics, injector, stopping });
+            Context { config, storage, logs, tasks, clock, wal_topic, prefix, metrics, injector, cache, stopping };
+        let context = Arc::new(context);
         Ok(Self { context, jobs: Arc::default() })
     }
 
@@ -125,7 +132,8 @@ impl StreamService {
     pub async fn start_job(&self, plan: JobPlan, paused: bool) -> Result<(), StreamError> {
         let job = plan.job;
         let plan = Arc::new(plan);
-        let shared = JobShared::new(&plan, paused || self.context.config.start_paused);
+        let shared =
+            JobShared::new(&plan, paused || self.context.config.start_paused, self.context.metrics.state.clone());
         let cancel = self.context.stopping.child_token();
         let handle = Arc::new(JobHandle {
             plan: Arc::clone(&plan),
@@ -167,9 +175,17 @@ impl StreamService {
         Ok(())
     }
 
-    /// Goes on where it paused; a quarantined job is tried again.
+    /// Goes on where it paused; a quarantined job is tried again. Who waits for it from now on does not see its quarantine any more.
     pub fn resume(&self, job: JobId) -> Result<(), StreamError> {
-        self.find(job)?.shared.wish.send_modify(|w| {
+        let handle = self.find(job)?;
+        if !handle.cancel.is_cancelled() {
+            handle.shared.update(|s| {
+                if matches!(s.state, JobState::Quarantined | JobState::Stopped) {
+                    (s.state, s.reason) = (JobState::Creating, None);
+                }
+            });
+        }
+        handle.shared.wish.send_modify(|w| {
             w.paused = false;
             w.resumes += 1;
         });
@@ -261,10 +277,7 @@ impl StreamService {
             match s.state {
                 JobState::Running => return Ok(()),
                 JobState::Degraded if s.finish_epoch.is_some() => return Ok(()),
-                JobState::Quarantined | JobState::Stopped => {
-                    let reason = s.reason.map(|r| r.message).unwrap_or_default();
-                    return Err(StreamError::WrongState { job, state: s.state.as_str(), reason });
-                }
+                JobState::Quarantined | JobState::Stopped => return Err(ended(s)),
                 _ => {}
             }
             tokio::select! {
@@ -274,7 +287,8 @@ impl StreamService {
         }
     }
 
-    /// Returns the epoch in which the published result contains everything below each given sequence of the job's input regions.
+    /// Returns the epoch in which the published result contains everything below each given sequence of the job's input regions; an error if the job is
+    /// quarantined, stopped or dropped first.
     pub async fn wait_for(
         &self,
         job: JobId,
@@ -308,6 +322,9 @@ impl StreamService {
         let mut changed = handle.shared.watch();
         loop {
             let s = handle.shared.status();
+            if matches!(s.state, JobState::Quarantined | JobState::Stopped) {
+                return Err(ended(s));
+            }
             let reached = wanted.iter().all(|(region, seq)| {
                 s.positions.iter().any(|(r, below)| r == region && below >= seq)
                     && s.backfills.iter().all(|b| b.region != *region || b.finish_epoch.is_some())
@@ -320,5 +337,14 @@ impl StreamService {
                 () = handle.cancel.cancelled() => return Err(StreamError::Stopped { what: "job" }),
             }
         }
+    }
+}
+
+/// A job that does not go on by itself: waiting for it would never end.
+fn ended(s: JobStatus) -> StreamError {
+    StreamError::WrongState {
+        job: s.job,
+        state: s.state.as_str(),
+        reason: s.reason.map(|r| r.message).unwrap_or_default(),
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use millstream_types::{Epoch, JobId};
+use prometheus::IntGaugeVec;
 use tokio::sync::watch;
 
 use super::status::{CheckpointStatus, JobState, JobStatus, Reason};
@@ -30,16 +31,19 @@ pub(crate) struct Wish {
 pub(crate) struct JobShared {
     pub(crate) wish: watch::Sender<Wish>,
     status: Mutex<JobStatus>,
+    /// 1 for the state that the status shows.
+    states: IntGaugeVec,
     /// Rises with each change of the status, for waiters.
     changed: watch::Sender<u64>,
-    /// Positions of the newest published epoch: what a stopped job's pins must keep.
+    /// Positions as they are stored, where the next start goes on: what a stopped job's pins must keep. Light epochs are ahead of them.
     progress: Mutex<Vec<RegionProgress>>,
     /// Newest epoch whose rows are applied: state written up to it may be read back from regions.
     applied: AtomicU64,
 }
 
 impl JobShared {
-    pub(crate) fn new(plan: &JobPlan, paused: bool) -> Arc<Self> {
+    pub(crate) fn new(plan: &JobPlan, paused: bool, states: IntGaugeVec) -> Arc<Self> {
+        states.with_label_values(&[&*plan.name, JobState::Creating.as_str()]).set(1);
         let rate_limit = plan.options.backfill_rate_limit;
         Arc::new(Self {
             wish: watch::Sender::new(Wish { paused, rate_limit, resumes: 0 }),
@@ -58,6 +62,7 @@ impl JobShared {
                 rate_limit,
                 finish_epoch: None,
             }),
+            states,
             changed: watch::Sender::new(0),
             progress: Mutex::default(),
             applied: AtomicU64::new(0),
@@ -77,7 +82,14 @@ impl JobShared {
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut JobStatus)) {
-        change(&mut self.lock());
+        let mut status = self.lock();
+        let was = status.state;
+        change(&mut status);
+        if status.state != was {
+            self.states.with_label_values(&[&*status.name, was.as_str()]).set(0);
+            self.states.with_label_values(&[&*status.name, status.state.as_str()]).set(1);
+        }
+        drop(status);
         self.changed.send_modify(|v| *v += 1);
     }
 

@@ -4,15 +4,18 @@
 //! |---|---|
 //! | told to stop | the end |
 //! | plan or layout does not fit, value error with `fail` | quarantine at once |
-//! | the same contradiction in the input 3 times, or `quarantine_after` failures without a checkpoint | quarantine |
+//! | the same failure that time does not heal 3 times within an hour, or `quarantine_after` failures without a checkpoint | quarantine |
 //! | fenced | if the job's regions are still ours (their manifest can be written): start again; else stopped |
 //! | anything else | again after 1 s doubling to 60 s |
 //!
+//! A run that begins commits where it stands, so checkpoints between two failures say nothing about the rows that they fail at. Hence the first kind is
+//! counted whatever was committed meanwhile.
+//!
 //! A quarantined or stopped job keeps exact pins, waits for `resume`, and can be dropped.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use millstream_types::{Epoch, error::chain};
+use millstream_types::{Classified, Epoch, ErrorKind, error::chain};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -24,15 +27,17 @@ use super::{
 };
 use crate::{StreamError, checkpoint::pins, plan::JobPlan};
 
-/// The same contradiction so often is no accident.
-const SAME_INCONSISTENCY: u32 = 3;
+/// The same contradiction, bad value or panic so often is no accident.
+const SAME_FAILURE: u32 = 3;
+const SAME_WITHIN_MS: u64 = 3_600_000;
 
 /// Counts failures since the last checkpoint.
 #[derive(Debug, Default)]
 struct Failures {
     count: u32,
     epoch: Epoch,
-    inconsistent: u32,
+    /// The last failure that trying again cannot heal: its code, how often it came in a row, and when first.
+    same: Option<(&'static str, u32, u64)>,
 }
 
 /// What to do after a failed run.
@@ -47,7 +52,7 @@ enum Verdict {
 impl Failures {
     fn judge(&mut self, error: &StreamError, committed: Epoch, ctx: &Context) -> Verdict {
         if committed > self.epoch {
-            *self = Failures { epoch: committed, inconsistent: self.inconsistent, count: 0 };
+            (self.epoch, self.count) = (committed, 0);
         }
         if matches!(error, StreamError::Fenced { .. } | StreamError::Overtaken { .. }) {
             return Verdict::AskWhoOwns;
@@ -57,12 +62,23 @@ impl Failures {
             return Verdict::RetryAfter(ctx.config.restart_backoff_min);
         }
         self.count += 1;
-        self.inconsistent = if matches!(error, StreamError::Inconsistent { .. }) { self.inconsistent + 1 } else { 0 };
-        let hopeless = self.inconsistent >= SAME_INCONSISTENCY || self.count >= ctx.config.quarantine_after;
+        let hopeless = self.is_same(error, ctx.clock.now_ms()) || self.count >= ctx.config.quarantine_after;
         if error.is_final() || hopeless {
             return Verdict::Quarantine;
         }
         Verdict::RetryAfter(self.backoff(ctx))
+    }
+
+    /// Whether the error is one that comes back, and has.
+    fn is_same(&mut self, error: &StreamError, now_ms: u64) -> bool {
+        if !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Internal) {
+            self.same = None;
+            return false;
+        }
+        let before = self.same.filter(|(code, _, first)| *code == error.code() && now_ms < first + SAME_WITHIN_MS);
+        let (code, times, first) = before.unwrap_or((error.code(), 0, now_ms));
+        self.same = Some((code, times + 1, first));
+        times + 1 >= SAME_FAILURE
     }
 
     /// Doubles with each failure, up to the maximum.
@@ -120,11 +136,14 @@ async fn recover(run: &Run, failures: &mut Failures, error: StreamError) -> bool
     match verdict {
         Verdict::RetryAfter(wait) => {
             tracing::warn!(job = %run.plan.job, error = %message, restart_ms = wait.as_millis() as u64, "job failed, it will be restarted");
+            let resumed = resumed(run);
             let code = format!("restarting_{}", reason.code);
             run.shared.set_state(JobState::Paused, Some(Reason { code, message }));
             tokio::select! {
                 () = run.cancel.cancelled() => false,
                 () = run.ctx.clock.sleep(wait) => true,
+                // The user does not want to wait: the cause is gone.
+                () = resumed => true,
             }
         }
         _ => {
@@ -137,19 +156,27 @@ async fn recover(run: &Run, failures: &mut Failures, error: StreamError) -> bool
 
 /// Freezes the pins, then waits for `resume` (true) or the end (false).
 async fn wait_for_resume(run: &Run, state: JobState, reason: Reason) -> bool {
-    let mut wish = run.shared.wish.subscribe();
-    let resumes = wish.borrow().resumes;
+    let resumed = resumed(run);
     run.shared.set_state(state, Some(reason));
     if let Ok(regions) = task::input_regions(&run.ctx, &run.plan) {
         pins::freeze(run.plan.job, run.plan.input.input, &regions, &run.shared.progress()).await;
     }
-    loop {
-        if wish.borrow().resumes > resumes {
-            return true;
-        }
-        tokio::select! {
-            () = run.cancel.cancelled() => return false,
-            changed = wish.changed() => if changed.is_err() { return false },
+    tokio::select! {
+        () = run.cancel.cancelled() => false,
+        () = resumed => true,
+    }
+}
+
+/// Ends at the next `resume` after this call.
+fn resumed(run: &Run) -> impl Future<Output = ()> + use<> {
+    let mut wish = run.shared.wish.subscribe();
+    let resumes = wish.borrow_and_update().resumes;
+    async move {
+        while wish.borrow_and_update().resumes == resumes {
+            // Without a sender nobody can resume any more; the token ends the wait.
+            if wish.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 }
@@ -163,5 +190,29 @@ async fn still_ours(run: &Run) -> bool {
             tracing::info!(job = %run.plan.job, error = %chain(&e), "progress region cannot be written after a fence");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_types::LogError;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_that_time_does_not_heal_counts_also_over_checkpoints_but_not_over_hours() {
+        let bad = || StreamError::Inconsistent { operator: "hash agg", what: String::new() };
+        let away = StreamError::Log(LogError::new(ErrorKind::Unavailable, "away"));
+        let mut f = Failures::default();
+        let times = [(0, false), (10, false), (20, true)];
+        for (at, given_up) in times {
+            f.count = 0;
+            assert_eq!(f.is_same(&bad(), at), given_up);
+        }
+        let mut f = Failures::default();
+        assert!(!f.is_same(&bad(), 0) && !f.is_same(&bad(), 1) && !f.is_same(&away, 2) && !f.is_same(&bad(), 3));
+        let mut f = Failures::default();
+        assert!((0..20).all(|i| !f.is_same(&bad(), i * SAME_WITHIN_MS / 2 * 3)));
+        assert!((0..20).all(|i| !f.is_same(&away, i)), "what may heal is tried on");
     }
 }

@@ -19,7 +19,7 @@ use super::{
     status::{JobState, Reason},
 };
 use crate::{
-    StreamConfig, StreamError,
+    StreamError,
     checkpoint::{
         committer::{Committer, EpochOutput},
         pins::PinKeeper,
@@ -28,8 +28,10 @@ use crate::{
     },
     executor::{
         backfill::{driver::BackfillExecutor, machine::Machine},
+        cache_budget::CacheBudget,
         eval::Evaluator,
         filter::Filter,
+        fold::{Fold, Siblings},
         hash_agg::{AggOptions, AggRegions, HashAgg},
         materialize::Materialize,
         pipeline::{Operator, Pipeline},
@@ -104,11 +106,12 @@ async fn start(run: &Run) -> Result<Started, StreamError> {
     }
     ctx.injector.observe(stored.epoch);
     shared.set_applied(stored.epoch);
+    shared.keep_progress(stored.regions.clone());
     let inputs = input_regions(ctx, plan)?;
     let mut pins =
         PinKeeper::new(plan.job, plan.input.input, ctx.config.pin_refresh.as_millis() as u64, inputs.clone());
     pins.start(&stored.regions, ctx.clock.now_ms()).await?;
-    let pipeline = build(&ctx.config, plan, &regions, &metrics)?;
+    let pipeline = build(&ctx.cache, plan, &regions, &inputs, &metrics)?;
     let machines = inputs.into_iter().map(|r| (Arc::clone(&r), machine(r.as_ref(), &stored, plan))).collect();
     let rate = shared.wish.borrow().rate_limit;
     let mut input = BackfillExecutor::new(
@@ -161,17 +164,17 @@ fn machine(region: &dyn Region, stored: &Progress, plan: &JobPlan) -> Machine {
     }
 }
 
-/// Plan -> operators.
+/// Plan -> operators. `regions` are those of the job, `inputs` those that it reads.
 pub(crate) fn build(
-    config: &StreamConfig,
+    cache: &Arc<CacheBudget>,
     plan: &JobPlan,
     regions: &[Arc<dyn Region>],
+    inputs: &[Arc<dyn Region>],
     metrics: &JobMetrics,
 ) -> Result<Pipeline, StreamError> {
     let eval = Evaluator::new(plan.options.on_eval_error, metrics.clone());
     let mut operators = Vec::new();
     let mut schema = motion_schema(&plan.input.row());
-    let mut has_agg = false;
     for node in &plan.nodes {
         operators.push(match node {
             Node::Filter { predicate } => Operator::Filter(Filter::new(Arc::clone(predicate), eval.clone())),
@@ -180,27 +183,24 @@ pub(crate) fn build(
                 Operator::Project(Project::new(exprs.clone(), eval.clone()))
             }
             Node::HashAgg(agg) => {
-                has_agg = true;
                 let layout = crate::plan::agg_layout(&agg.input, &agg.group, &agg.calls, agg.append_only);
                 schema = motion_schema(&layout.columns);
-                let options = AggOptions {
-                    cache_bytes: config.state_cache_bytes,
-                    on_error: plan.options.on_eval_error,
-                    metrics: metrics.clone(),
-                };
+                let options =
+                    AggOptions { cache: cache.share(), on_error: plan.options.on_eval_error, metrics: metrics.clone() };
                 Operator::HashAgg(Box::new(HashAgg::new(agg.clone(), agg_regions(plan, agg, regions)?, options)?))
             }
         });
     }
-    let (schema, key) = match (&plan.output.view, &plan.output.topic) {
-        (Some(v), _) => (v.region.schema.arrow(), v.region.schema.primary_key.clone()),
-        (None, Some(t)) if t.envelope == crate::Envelope::Upsert => (schema, t.key_columns.clone()),
-        (None, _) => (schema, Vec::new()),
+    let (schema, keyed) = match (&plan.output.view, &plan.output.topic) {
+        (Some(v), _) => (v.region.schema.arrow(), !v.region.schema.primary_key.is_empty()),
+        (None, Some(t)) => (schema, t.envelope == crate::Envelope::Upsert),
+        (None, None) => (schema, false),
     };
-    let may_repeat = !has_agg && plan.input.regions.len() > 1;
-    let materialize = Materialize::new(schema, key, may_repeat, metrics.clone())?;
+    let fold = plan.output.topic.as_ref().map(|t| Fold::new(t, &schema)).transpose()?.flatten();
+    let fold = fold.map(|f| Siblings::new(plan.input.clone(), inputs.to_vec()).map(|s| (f, s))).transpose()?;
+    let materialize = Materialize::new(schema, keyed, metrics.clone());
     let sink = plan.output.topic.clone().map(|t| Sink::new(t, plan.job, metrics.clone()));
-    Ok(Pipeline::new(operators, materialize, sink, plan.output.view.is_some()))
+    Ok(Pipeline::new(operators, materialize, sink, fold, plan.output.view.is_some()))
 }
 
 fn agg_regions(plan: &JobPlan, agg: &HashAggNode, regions: &[Arc<dyn Region>]) -> Result<AggRegions, StreamError> {
@@ -260,7 +260,7 @@ async fn epoch_loop(
             () = run.cancel.cancelled() => return Ok(()),
             r = input.epoch(&newest, &cuts, wish.paused, pipeline) => r?,
         };
-        let rows = pipeline.barrier(newest.epoch, run.shared.applied()).await?;
+        let rows = pipeline.barrier(newest.epoch, run.shared.applied(), &positions.progress).await?;
         let collect_ms = run.ctx.clock.now_ms().saturating_sub(started);
         if collect_ms > run.ctx.config.watchdog_warn.as_millis() as u64 {
             tracing::warn!(job = %run.plan.job, epoch = %newest.epoch, collect_ms, "epoch took long to collect");

@@ -2,9 +2,10 @@
 //!
 //! Layout: group columns, one column per call, then hidden accumulators that the visible ones do not already contain:
 //! * the row count, if rows can leave and there is no `count(*)`: a group with none left disappears;
-//! * per sum and avg the number of non-null arguments, unless another column says it. A sum that is null although this number is not 0 has
-//!   overflowed: it stays null until its last argument has left (`on_eval_error = null`);
-//! * avg: the exact sum as DECIMAL(38, s); float sums: the two halves of a compensated sum and the numbers of NaN and infinite arguments.
+//! * per sum and avg the number of non-null arguments, unless another column says it;
+//! * avg: the exact sum as DECIMAL(38, s); float sums: the two halves of a compensated sum and the numbers of NaN and infinite arguments;
+//! * per sum and avg what does not fit into those columns (`__over`, almost always null): a sum out of range is shown as null, but known exactly, so
+//!   it is shown again as soon as it is back in range.
 
 use arrow::datatypes::DataType;
 use millstream_types::{Column, SqlType, TableSchema};
@@ -32,6 +33,8 @@ pub struct CallLayout {
     pub sum: Option<usize>,
     /// Float sums: high half, low half, NaN, +infinity, -infinity.
     pub float: Option<[usize; 5]>,
+    /// What is out of the range of the columns above.
+    pub over: Option<usize>,
 }
 
 /// The key of a global aggregation: always 0.
@@ -61,7 +64,7 @@ pub fn minmax_schema(input: &[Column], group: &[usize], stream_key: &[usize]) ->
     TableSchema { id: 1, columns, primary_key: places.collect() }
 }
 
-/// How a sum is kept exactly: integers and decimals as 128-bit integers of the argument's scale.
+/// How a sum is stored while it fits: integers and decimals as decimals of the argument's scale.
 pub fn sum_state_type(arg: &SqlType) -> Option<SqlType> {
     match arg {
         SqlType::SmallInt | SqlType::Int | SqlType::BigInt => Some(SqlType::Decimal(38, 0)),
@@ -140,6 +143,7 @@ pub fn agg_layout(input: &[Column], group: &[usize], calls: &[AggCall], append_o
             {
                 l.sum = Some(hide(&mut columns, format!("__sum_{i}"), t));
             }
+            l.over = Some(hide(&mut columns, format!("__over_{i}"), SqlType::Bytea));
         }
         layouts.push(l);
     }

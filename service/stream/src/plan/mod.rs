@@ -8,7 +8,9 @@ use std::{fmt, sync::Arc};
 
 use datafusion_physical_expr::PhysicalExpr;
 use millstream_storage::RegionSpec;
-use millstream_types::{Column, Encoder, InputId, JobId, RegionId, ShardId, SqlType, TableId, TableSchema};
+use millstream_types::{
+    Column, Encoder, InputId, JobId, RegionId, ShardId, SqlType, TableId, TableSchema, schema::REGION_COLUMN,
+};
 
 pub use agg::{
     AggLayout, CallLayout, accumulator_columns, agg_layout, global_key_column, minmax_schema, needs_value_set,
@@ -68,7 +70,7 @@ impl InputPlan {
 
 /// The number of a row's region within its table.
 pub fn region_column() -> Column {
-    let mut c = Column::new(0, "__region", SqlType::Int).not_null();
+    let mut c = Column::new(0, REGION_COLUMN, SqlType::Int).not_null();
     c.hidden = true;
     c
 }
@@ -138,7 +140,8 @@ pub struct OutputPlan {
     pub topic: Option<TopicOutput>,
 }
 
-/// The last node's columns are the region's, in order, hidden ones included.
+/// The last node's columns are the region's, in order, hidden ones included. A view without aggregation has the key of its input, and behind it the
+/// number of the region ([`InputPlan::with_region`]) where two regions may hold one key: the view has as many rows as its query.
 #[derive(Debug, Clone)]
 pub struct ViewOutput {
     pub region: RegionSpec,
@@ -152,6 +155,9 @@ pub struct TopicOutput {
     pub envelope: Envelope,
     /// Places in the last node's output; what the key encoder was made for.
     pub key_columns: Vec<usize>,
+    /// Places of what tells rows apart: the key of the input in its order, then the region's number if there is one. With it rows may share a record key
+    /// (see `executor::fold`).
+    pub row_key: Vec<usize>,
     pub value_columns: Vec<usize>,
     /// `None` = null keys, records spread evenly.
     pub key_encoder: Option<Arc<dyn Encoder>>,

@@ -10,6 +10,7 @@ use crate::{
     StreamConfig, StreamError,
     executor::{
         backfill::driver::Downstream,
+        cache_budget::CacheBudget,
         pipeline::{EpochRows, Pipeline},
     },
     job::task::build,
@@ -43,7 +44,7 @@ impl Harness {
     pub async fn barrier(&mut self) -> Result<String, StreamError> {
         let applied = Epoch(self.epoch.0 - self.in_flight.len() as u64);
         self.epoch.0 += 1;
-        let rows = self.pipeline.barrier(self.epoch, applied).await?;
+        let rows = self.pipeline.barrier(self.epoch, applied, &[]).await?;
         let text = rows.view.iter().map(literal::print).collect::<Vec<_>>().join("\n");
         self.in_flight.push(rows);
         Ok(text)
@@ -52,7 +53,7 @@ impl Harness {
     /// Ends the epoch as committed, without storing it. Returns how many rows it had; for measurements.
     pub async fn pass(&mut self) -> Result<usize, StreamError> {
         self.epoch.0 += 1;
-        let rows = self.pipeline.barrier(self.epoch, self.epoch).await?;
+        let rows = self.pipeline.barrier(self.epoch, self.epoch, &[]).await?;
         Ok(rows.view.iter().map(Chunk::len).sum())
     }
 
@@ -100,5 +101,5 @@ fn find(regions: &[Arc<MemoryRegion>], id: RegionId) -> &Arc<MemoryRegion> {
 fn pipeline(plan: &JobPlan, config: &StreamConfig, regions: &[Arc<MemoryRegion>]) -> Result<Pipeline, StreamError> {
     let metrics = StreamMetrics::new(&prometheus::Registry::new())?.job(&plan.name);
     let regions: Vec<Arc<dyn Region>> = regions.iter().map(|r| Arc::clone(r) as Arc<dyn Region>).collect();
-    build(config, plan, &regions, &metrics)
+    build(&CacheBudget::new(config.state_cache_bytes), plan, &regions, &[], &metrics)
 }

@@ -26,6 +26,8 @@ struct State {
     /// Highest row count a scan was asked for; see [`MemoryRegion::scans`].
     scans: u64,
     lookups: u64,
+    keys: u64,
+    broken: bool,
 }
 
 /// See the module head.
@@ -109,6 +111,16 @@ impl MemoryRegion {
         (s.scans, s.lookups)
     }
 
+    /// From now on scans fail in a way that trying again does not heal.
+    pub fn break_reads(&self, broken: bool) {
+        self.lock().broken = broken;
+    }
+
+    /// How many keys were looked up.
+    pub fn read_keys(&self) -> u64 {
+        self.lock().keys
+    }
+
     pub(super) fn unpin_job(&self, job: JobId) {
         self.lock().pins.retain(|o, _| o.job != job);
     }
@@ -123,6 +135,9 @@ impl MemoryRegion {
     fn items(&self, r: &ScanRequest) -> Result<Vec<ScanItem>, StorageError> {
         let mut state = self.lock();
         state.scans += 1;
+        if state.broken {
+            return Err(StorageError::Internal { what: "broken by the test".to_owned(), source: None });
+        }
         for seq in r.from.into_iter().chain([r.to]) {
             if !self.is_kept(&state, seq) {
                 return Err(StorageError::SequenceNotKept { region: self.id, seq, history_from: self.applied() });
@@ -248,7 +263,11 @@ impl Region for MemoryRegion {
     ) -> Result<LookupRows, StorageError> {
         assert!(prefixes.is_sorted(), "prefixes come sorted");
         let mut state = self.lock();
+        if !self.is_kept(&state, at) {
+            return Err(StorageError::SequenceNotKept { region: self.id, seq: at, history_from: self.applied() });
+        }
         state.lookups += 1;
+        state.keys += prefixes.len() as u64;
         let (mut rows, mut which) = (Vec::new(), Vec::new());
         for (i, prefix) in prefixes.iter().enumerate() {
             let hits = state.rows.range(prefix.0.clone()..).take_while(|(k, _)| k.starts_with(prefix.as_bytes()));

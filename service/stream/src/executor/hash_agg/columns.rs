@@ -1,10 +1,13 @@
 //! Accumulator arrays of one call: exact sums, float sums, extremes. Place g belongs to group g.
 //!
-//! A float sum is kept as two halves that are renormalised after each step (the compensation of Knuth's two-sum); NaN and infinities are counted apart,
-//! and a sum without finite arguments is exactly 0: so retracting what was added leads back to the start within rounding of the second half.
+//! An exact sum has 192 bits, which no number of rows can overflow: whether a value is out of range depends on the rows that are there, not on the way to
+//! them. A float sum is kept as two halves that are renormalised after each step (the compensation of Knuth's two-sum); NaN and infinities are counted
+//! apart, so are summands near the end of the range, and a sum without finite arguments is exactly 0: so retracting what was added leads back to the
+//! start within rounding of the second half.
 
 use arrow::{
     array::{Array, ArrayRef},
+    datatypes::i256,
     error::ArrowError,
 };
 
@@ -12,17 +15,73 @@ use super::scalar;
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct SumColumn {
-    pub(super) sums: Vec<i128>,
-    /// Overflowed: null until the last argument has left.
-    pub(super) poisoned: Vec<bool>,
+    /// The low 128 bits.
+    pub(super) low: Vec<i128>,
+    /// The sum is `carry * 2^128 + low`.
+    pub(super) carry: Vec<i64>,
+    /// It did not fit its column at the last barrier.
+    pub(super) over: Vec<bool>,
+}
+
+impl SumColumn {
+    pub(super) fn add(&mut self, g: usize, x: i128) {
+        let (sum, overflow) = self.low[g].overflowing_add(x);
+        self.low[g] = sum;
+        if overflow {
+            self.carry[g] += if x > 0 { 1 } else { -1 };
+        }
+    }
+
+    /// The sum, if it has 128 bits.
+    pub(super) fn narrow(&self, g: usize) -> Option<i128> {
+        (self.carry[g] == 0).then_some(self.low[g])
+    }
+
+    /// The sum. Carries of more than 64 bits would need more rows than there can be.
+    pub(super) fn wide(&self, g: usize) -> i256 {
+        let low = i256::from_i128(self.low[g]);
+        // The high half is the carry, less one where the low half was extended by its sign.
+        let high = i128::from(self.carry[g]) - i128::from(self.low[g] < 0);
+        i256::from_parts(low.to_parts().0, high)
+    }
+
+    pub(super) fn bytes(&self, g: usize) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.carry[g].to_be_bytes());
+        bytes[8..].copy_from_slice(&self.low[g].to_be_bytes());
+        bytes
+    }
+
+    /// Reverse of [`SumColumn::bytes`].
+    pub(super) fn set_bytes(&mut self, g: usize, bytes: &[u8]) -> Option<()> {
+        let (carry, low) = bytes.split_first_chunk::<8>()?;
+        (self.carry[g], self.low[g]) = (i64::from_be_bytes(*carry), i128::from_be_bytes(low.try_into().ok()?));
+        Some(())
+    }
 }
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct FloatColumn {
     pub(super) hi: Vec<f64>,
     pub(super) lo: Vec<f64>,
+    /// The same of summands from [`HUGE`] on, divided by [`SCALE`].
+    pub(super) huge: Vec<[f64; 2]>,
     /// NaN, +infinity, -infinity.
     pub(super) special: [Vec<i64>; 3],
+}
+
+/// 2^960. Below it 2^63 summands stay finite, and so do those from it on when divided by [`SCALE`].
+const HUGE: f64 = f64::from_bits((1023 + 960) << 52);
+/// 2^64.
+const SCALE: f64 = 18_446_744_073_709_551_616.0;
+
+/// Adds `x` to the sum of two halves.
+fn add(hi: &mut f64, lo: &mut f64, x: f64) {
+    let t = *hi + x;
+    let error = if hi.abs() >= x.abs() { (*hi - t) + x } else { (x - t) + *hi };
+    let low = *lo + error;
+    *hi = t + low;
+    *lo = low - (*hi - t);
 }
 
 #[derive(Debug, Clone)]
@@ -39,14 +98,30 @@ impl FloatColumn {
             self.special[1][g] += sign;
         } else if v == f64::NEG_INFINITY {
             self.special[2][g] += sign;
+        } else if v.abs() < HUGE {
+            add(&mut self.hi[g], &mut self.lo[g], v * sign as f64);
         } else {
-            let (x, hi) = (v * sign as f64, self.hi[g]);
-            let t = hi + x;
-            let error = if hi.abs() >= x.abs() { (hi - t) + x } else { (x - t) + hi };
-            let lo = self.lo[g] + error;
-            self.hi[g] = t + lo;
-            self.lo[g] = lo - (self.hi[g] - t);
+            let [hi, lo] = &mut self.huge[g];
+            add(hi, lo, v * sign as f64 / SCALE);
         }
+    }
+
+    pub(super) fn clear(&mut self, g: usize) {
+        (self.hi[g], self.lo[g], self.huge[g]) = (0.0, 0.0, [0.0; 2]);
+    }
+
+    /// What the columns of the halves do not have; almost always nothing.
+    pub(super) fn bytes(&self, g: usize) -> Option<[u8; 16]> {
+        let [hi, lo] = self.huge[g];
+        let bytes = (u128::from(hi.to_bits()) << 64) | u128::from(lo.to_bits());
+        (bytes != 0).then(|| bytes.to_be_bytes())
+    }
+
+    /// Reverse of [`FloatColumn::bytes`].
+    pub(super) fn set_bytes(&mut self, g: usize, bytes: &[u8]) -> Option<()> {
+        let bits = u128::from_be_bytes(bytes.try_into().ok()?);
+        self.huge[g] = [f64::from_bits((bits >> 64) as u64), f64::from_bits(bits as u64)];
+        Some(())
     }
 
     pub(super) fn value(&self, g: usize) -> f64 {
@@ -55,7 +130,8 @@ impl FloatColumn {
             (true, ..) | (_, true, true) => f64::NAN,
             (_, true, _) => f64::INFINITY,
             (_, _, true) => f64::NEG_INFINITY,
-            _ => self.hi[g],
+            _ if self.huge[g] == [0.0; 2] => self.hi[g],
+            _ => (self.huge[g][0] + self.hi[g] / SCALE) * SCALE,
         }
     }
 }

@@ -33,7 +33,7 @@ use self::{
     slots::{Rows, Scratch, Slots},
     value_set::ValueSet,
 };
-use super::{pipeline::StateWrite, project::motion_schema};
+use super::{cache_budget::CacheShare, pipeline::StateWrite, project::motion_schema};
 use crate::{
     OnEvalError, StreamError,
     metrics::JobMetrics,
@@ -50,7 +50,7 @@ pub(crate) struct AggRegions {
 }
 
 pub(crate) struct AggOptions {
-    pub(crate) cache_bytes: usize,
+    pub(crate) cache: CacheShare,
     pub(crate) on_error: OnEvalError,
     pub(crate) metrics: JobMetrics,
 }
@@ -75,7 +75,7 @@ pub(crate) struct HashAgg {
     dirty_groups: Vec<u32>,
     /// What dirty groups looked like at the last barrier, in their order; only for `emit_before`.
     before: Slots,
-    cache_bytes: usize,
+    cache: CacheShare,
     on_error: OnEvalError,
     metrics: JobMetrics,
     /// The state region is known to hold nothing older than this process wrote, so look-ups are skipped.
@@ -124,7 +124,7 @@ impl HashAgg {
             used: Vec::new(),
             dirty: Vec::new(),
             dirty_groups: Vec::new(),
-            cache_bytes: options.cache_bytes,
+            cache: options.cache,
             on_error: options.on_error,
             metrics: options.metrics,
             state_is_empty: None,
@@ -162,9 +162,7 @@ impl HashAgg {
                 }
             }
         }
-        for k in self.slots.update(&self.plan, rows, &mut self.scratch)? {
-            self.out_of_range(self.slots.sum_name(&self.plan, k).to_owned())?;
-        }
+        self.slots.update(&self.plan, rows, &mut self.scratch)?;
         if !self.sets.is_empty() {
             let key: Vec<ArrayRef> = self.node.stream_key.iter().map(|k| Arc::clone(chunk.rows.column(*k))).collect();
             for (i, set) in &mut self.sets {
@@ -240,7 +238,9 @@ impl HashAgg {
         let found = self.regions.state.lookup(keys, KeyMatch::Whole, applied, Some(columns)).await?;
         for (row, which) in found.which.iter().enumerate() {
             let g = groups[*which as usize];
-            self.slots.load(&self.plan, g, &found.rows, row);
+            let unreadable =
+                || StreamError::Inconsistent { operator: "hash agg", what: "a stored sum is not readable".to_owned() };
+            self.slots.load(&self.plan, g, &found.rows, row).ok_or_else(unreadable)?;
             self.exists[g as usize] = true;
         }
         for (i, set) in &mut self.sets {
@@ -307,8 +307,8 @@ impl HashAgg {
     ) -> Result<(), StreamError> {
         for (i, set) in &mut self.sets {
             let (slots, rows) = (&self.slots, self.plan.rows);
-            let is_empty = |g| rows.is_some_and(|r| slots.counter(r, g) == 0);
-            let changed = set.barrier(epoch, applied, &self.table, &self.codec, is_empty).await?;
+            let count = |g| rows.map_or(i64::MAX, |r| slots.counter(r, g));
+            let changed = set.barrier(epoch, applied, &self.table, &self.codec, count).await?;
             self.metrics.cache_reads.inc_by(changed.reads);
             if let Some(values) = &changed.values {
                 self.slots.set_extremes(*i, &changed.groups, values);
@@ -414,23 +414,29 @@ impl HashAgg {
             + self.sets.iter().map(|(_, s)| s.cache_bytes()).sum::<usize>()
     }
 
-    /// Forgets the groups that were used longest ago until the cache is three quarters full; only groups whose last write is in the region.
+    /// Forgets the groups that were used longest ago until the cache has the size that it may have; only groups whose last write is in the region.
     fn evict(&mut self, applied: Epoch) {
         let size = self.size_bytes();
-        if size <= self.cache_bytes || self.is_global() {
-            return;
-        }
+        self.cache.set(size);
+        let Some(allowed) = self.cache.allowed().filter(|_| !self.is_global()) else { return };
         let clean = |g: usize| self.written[g] <= applied.0;
         let mut ages: Vec<u64> = (0..self.table.len()).filter(|g| clean(*g)).map(|g| self.used[g]).collect();
         if ages.is_empty() {
             return;
         }
-        let keep_share = (self.cache_bytes as f64 * 0.75 / size as f64).clamp(0.0, 1.0);
-        let evict = self.table.len() - (self.table.len() as f64 * keep_share) as usize;
-        let nth = evict.clamp(1, ages.len()) - 1;
-        let (_, oldest_kept, _) = ages.select_nth_unstable(nth);
-        let limit = *oldest_kept;
-        let keep: Vec<bool> = (0..self.table.len()).map(|g| !clean(g) || self.used[g] > limit).collect();
+        let kept_groups = (self.table.len() as f64 * (allowed as f64 / size as f64).min(1.0)) as usize;
+        let evict = (self.table.len() - kept_groups).clamp(1, ages.len());
+        let (older, limit, _) = ages.select_nth_unstable(evict - 1);
+        let limit = *limit;
+        // Many groups were used in the same epoch: of those only as many as are too many.
+        let mut ties = evict - older.iter().filter(|a| **a < limit).count();
+        let keep: Vec<bool> = (0..self.table.len())
+            .map(|g| {
+                let tied = self.used[g] == limit && clean(g) && ties > 0;
+                ties -= usize::from(tied);
+                !clean(g) || !(self.used[g] < limit || tied)
+            })
+            .collect();
         // What leaves may be written by now: from here on every unknown group is read.
         self.state_is_empty = Some(false);
         let mut next = 0;
@@ -452,6 +458,7 @@ impl HashAgg {
         pack(&mut self.written, &keep);
         pack(&mut self.used, &keep);
         pack(&mut self.dirty, &keep);
+        self.cache.set(self.size_bytes());
         tracing::debug!(job = %self.metrics.name, kept = next, evicted = keep.len() as u32 - next, "groups evicted");
     }
 }

@@ -15,6 +15,8 @@ pub(super) enum Source {
     FloatSum(usize),
     FloatAvg(usize),
     FloatPart(usize, usize),
+    SumOver(usize),
+    FloatOver(usize),
     Extreme(usize),
 }
 
@@ -34,8 +36,11 @@ pub(super) struct ExactSum {
     pub(super) scale: i8,
     /// Output column that stores the sum.
     pub(super) column: usize,
+    /// Output column that stores it when it does not fit there.
+    pub(super) over: usize,
     pub(super) name: String,
-    /// What the value must fit into to be shown and stored.
+    pub(super) avg: bool,
+    /// What the sum must fit into to be stored in its column.
     pub(super) limit: DataType,
 }
 
@@ -44,6 +49,7 @@ pub(super) struct FloatSum {
     pub(super) arg: usize,
     pub(super) non_null: usize,
     pub(super) columns: [usize; 5],
+    pub(super) over: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -122,19 +128,25 @@ impl SlotPlan {
                 (_, None) => return Err(format!("{:?} needs an argument", call.func)),
                 (AggFunc::Sum | AggFunc::Avg, Some(arg)) => {
                     let Some(non_null) = non_null[i] else { return Err("a sum lacks its counter".into()) };
+                    let Some(over) = l.over else {
+                        return Err("a sum lacks the column for what is out of range".into());
+                    };
                     let avg = call.func == AggFunc::Avg;
                     if let Some(columns) = l.float {
-                        plan.floats.push(FloatSum { arg, non_null, columns });
+                        plan.floats.push(FloatSum { arg, non_null, columns, over });
                         let f = plan.floats.len() - 1;
+                        sources[over - group] = Some(Source::FloatOver(f));
                         for (k, c) in columns.iter().enumerate() {
                             sources[c - group] = Some(Source::FloatPart(f, k));
                         }
                         if avg { Source::FloatAvg(f) } else { Source::FloatSum(f) }
                     } else {
-                        let s = exact(arg, non_null, column, l.sum, &input[arg], &plan.types[i], call)?;
+                        let stored = l.sum.unwrap_or(column);
+                        let s = exact(arg, non_null, stored, over, &input[arg], &plan.types[i], call)?;
                         if let Some(c) = l.sum {
                             sources[c - group] = Some(Source::SumState(plan.sums.len()));
                         }
+                        sources[over - group] = Some(Source::SumOver(plan.sums.len()));
                         plan.sums.push(s);
                         let s = plan.sums.len() - 1;
                         if avg { Source::Avg(s) } else { Source::Sum(s) }
@@ -172,7 +184,7 @@ fn exact(
     arg: usize,
     non_null: usize,
     column: usize,
-    state: Option<usize>,
+    over: usize,
     from: &DataType,
     output: &DataType,
     call: &AggCall,
@@ -193,5 +205,5 @@ fn exact(
         return Err(format!("{:?} of {from} as {output} is not supported", call.func));
     }
     let limit = if avg { DataType::Decimal128(38, scale) } else { output.clone() };
-    Ok(ExactSum { arg, non_null, scale, column: state.unwrap_or(column), name: call.name.clone(), limit })
+    Ok(ExactSum { arg, non_null, scale, column, over, name: call.name.clone(), avg, limit })
 }

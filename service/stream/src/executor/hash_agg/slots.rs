@@ -1,13 +1,13 @@
 //! The accumulators of all cached groups, one array per accumulator.
 //!
-//! Exact sums are checked 128-bit integers; how floats are summed stands in `columns`. Not here: which group a row belongs to, and the value sets of a
+//! How values are summed stands in `columns`. Not here: which group a row belongs to, and the value sets of a
 //! retractable min or max.
 
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch, cast::AsArray},
-    datatypes::{DataType, Decimal128Type, Float64Type, Int32Type, Int64Type},
+    array::{Array, ArrayRef, BinaryArray, Float32Array, Float64Array, Int64Array, RecordBatch, cast::AsArray},
+    datatypes::{DataType, Decimal128Type, Float64Type, Int32Type, Int64Type, i256},
     error::ArrowError,
 };
 
@@ -63,7 +63,7 @@ impl Slots {
 
     /// Bytes per group, without the text of extremes.
     pub(crate) fn group_bytes(plan: &SlotPlan) -> usize {
-        plan.counters.len() * 8 + plan.sums.len() * 17 + plan.floats.len() * 40 + plan.extremes.len() * 32
+        plan.counters.len() * 8 + plan.sums.len() * 25 + plan.floats.len() * 56 + plan.extremes.len() * 32
     }
 
     pub(crate) fn counter(&self, i: usize, group: u32) -> i64 {
@@ -74,12 +74,14 @@ impl Slots {
         self.len += 1;
         self.counters.iter_mut().for_each(|c| c.push(0));
         for s in &mut self.sums {
-            s.sums.push(0);
-            s.poisoned.push(false);
+            s.low.push(0);
+            s.carry.push(0);
+            s.over.push(false);
         }
         for f in &mut self.floats {
             f.hi.push(0.0);
             f.lo.push(0.0);
+            f.huge.push([0.0; 2]);
             f.special.iter_mut().for_each(|c| c.push(0));
         }
         for e in &mut self.extremes {
@@ -98,12 +100,14 @@ impl Slots {
             to.push(from[g]);
         }
         for (to, from) in self.sums.iter_mut().zip(&from.sums) {
-            to.sums.push(from.sums[g]);
-            to.poisoned.push(from.poisoned[g]);
+            to.low.push(from.low[g]);
+            to.carry.push(from.carry[g]);
+            to.over.push(from.over[g]);
         }
         for (to, from) in self.floats.iter_mut().zip(&from.floats) {
             to.hi.push(from.hi[g]);
             to.lo.push(from.lo[g]);
+            to.huge.push(from.huge[g]);
             for (to, from) in to.special.iter_mut().zip(&from.special) {
                 to.push(from[g]);
             }
@@ -124,12 +128,14 @@ impl Slots {
         }
         self.counters.iter_mut().for_each(|c| pack(c, keep));
         for s in &mut self.sums {
-            pack(&mut s.sums, keep);
-            pack(&mut s.poisoned, keep);
+            pack(&mut s.low, keep);
+            pack(&mut s.carry, keep);
+            pack(&mut s.over, keep);
         }
         for f in &mut self.floats {
             pack(&mut f.hi, keep);
             pack(&mut f.lo, keep);
+            pack(&mut f.huge, keep);
             f.special.iter_mut().for_each(|c| pack(c, keep));
         }
         for e in &mut self.extremes {
@@ -141,9 +147,13 @@ impl Slots {
         self.len = keep.iter().filter(|k| **k).count();
     }
 
-    /// Reads the accumulators of `group` from row `row` of stored output columns.
-    pub(crate) fn load(&mut self, plan: &SlotPlan, group: u32, stored: &RecordBatch, row: usize) {
+    /// Reads the accumulators of `group` from row `row` of stored output columns. `None` if they are not readable.
+    pub(crate) fn load(&mut self, plan: &SlotPlan, group: u32, stored: &RecordBatch, row: usize) -> Option<()> {
         let g = group as usize;
+        let over = |column: usize| {
+            let c = stored.column(column);
+            c.is_valid(row).then(|| c.as_binary::<i32>().value(row))
+        };
         let int = |column: usize| {
             let c = stored.column(column);
             if c.is_null(row) { 0 } else { c.as_primitive::<Int64Type>().value(row) }
@@ -158,8 +168,11 @@ impl Slots {
                 DataType::Int32 => i128::from(array.as_primitive::<Int32Type>().value(row)),
                 _ => i128::from(array.as_primitive::<Int64Type>().value(row)),
             });
-            column.sums[g] = value.unwrap_or(0);
-            column.poisoned[g] = value.is_none() && self.counters[s.non_null][g] > 0;
+            (column.low[g], column.carry[g]) = (value.unwrap_or(0), 0);
+            if let Some(bytes) = over(s.over) {
+                column.set_bytes(g, bytes)?;
+                column.over[g] = !s.avg;
+            }
         }
         for (column, f) in self.floats.iter_mut().zip(&plan.floats) {
             let float = |c: usize| {
@@ -171,19 +184,18 @@ impl Slots {
             for k in 0..3 {
                 column.special[k][g] = int(f.columns[k + 2]);
             }
+            if let Some(bytes) = over(f.over) {
+                column.set_bytes(g, bytes)?;
+            }
         }
         for (column, e) in self.extremes.iter_mut().zip(&plan.extremes) {
             column.set(g, stored.column(e.column), row);
         }
+        Some(())
     }
 
-    /// Adds the rows of a chunk. `Err` names the sum that left 128 bits.
-    pub(crate) fn update(
-        &mut self,
-        plan: &SlotPlan,
-        rows: Rows<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<Vec<usize>, ArrowError> {
+    /// Adds the rows of a chunk.
+    pub(crate) fn update(&mut self, plan: &SlotPlan, rows: Rows<'_>, scratch: &mut Scratch) -> Result<(), ArrowError> {
         let Rows { groups, signs, batch } = rows;
         for (values, c) in self.counters.iter_mut().zip(&plan.counters) {
             let nulls = c.arg.and_then(|a| batch.column(a).nulls().cloned());
@@ -198,20 +210,12 @@ impl Slots {
                 }
             }
         }
-        let mut overflowed = Vec::new();
-        for (k, (column, s)) in self.sums.iter_mut().zip(&plan.sums).enumerate() {
+        for (column, s) in self.sums.iter_mut().zip(&plan.sums) {
             let array = batch.column(s.arg);
             scalar::ints(array.as_ref(), &mut scratch.ints)?;
             for (i, g) in groups.iter().enumerate() {
                 if array.is_valid(i) {
-                    let sum = &mut column.sums[*g as usize];
-                    match sum.checked_add(scratch.ints[i] * i128::from(signs[i])) {
-                        Some(v) => *sum = v,
-                        None => {
-                            column.poisoned[*g as usize] = true;
-                            overflowed.push(k);
-                        }
-                    }
+                    column.add(*g as usize, scratch.ints[i] * i128::from(signs[i]));
                 }
             }
         }
@@ -227,28 +231,27 @@ impl Slots {
         for (column, e) in self.extremes.iter_mut().zip(&plan.extremes).filter(|(_, e)| !e.from_set) {
             column.update(groups, batch.column(e.arg), e.max, &mut scratch.ints)?;
         }
-        Ok(overflowed)
+        Ok(())
     }
 
-    /// Brings sums of these groups into the form they are shown and stored in. Returns the names of sums that newly do not fit.
+    /// Ends an epoch for these groups. Returns the names of sums that do not fit their column, and did at the last barrier.
     pub(crate) fn settle(&mut self, plan: &SlotPlan, groups: &[u32]) -> Vec<String> {
         let mut out_of_range = Vec::new();
-        for (column, s) in self.sums.iter_mut().zip(&plan.sums) {
+        for (column, s) in self.sums.iter_mut().zip(&plan.sums).filter(|(_, s)| !s.avg) {
             for g in groups {
                 let g = *g as usize;
-                if self.counters[s.non_null][g] == 0 {
-                    (column.sums[g], column.poisoned[g]) = (0, false);
-                } else if !column.poisoned[g] && !fits(&s.limit, column.sums[g]) {
-                    column.poisoned[g] = true;
+                let over = !column.narrow(g).is_some_and(|v| fits(&s.limit, v));
+                if over && !column.over[g] {
                     out_of_range.push(s.name.clone());
                 }
+                column.over[g] = over;
             }
         }
         for (column, f) in self.floats.iter_mut().zip(&plan.floats) {
             for g in groups {
                 let g = *g as usize;
                 if self.counters[f.non_null][g] == column.special.iter().map(|c| c[g]).sum::<i64>() {
-                    (column.hi[g], column.lo[g]) = (0.0, 0.0);
+                    column.clear(g);
                 }
             }
         }
@@ -281,9 +284,16 @@ impl Slots {
             Source::Sum(i) | Source::SumState(i) => {
                 let n = &self.counters[plan.sums[i].non_null];
                 let c = &self.sums[i];
-                let values: Vec<_> = gs().map(|g| (n[g] != 0 && !c.poisoned[g]).then_some(c.sums[g])).collect();
-                scalar::from_ints(t, &values)?
+                let limit = &plan.sums[i].limit;
+                let shown = |g: usize| c.narrow(g).filter(|v| n[g] != 0 && fits(limit, *v));
+                scalar::from_ints(t, &gs().map(shown).collect::<Vec<_>>())?
             }
+            Source::SumOver(i) => {
+                let (c, limit) = (&self.sums[i], &plan.sums[i].limit);
+                let hidden = |g: usize| (!c.narrow(g).is_some_and(|v| fits(limit, v))).then(|| c.bytes(g));
+                Arc::new(gs().map(hidden).collect::<BinaryArray>())
+            }
+            Source::FloatOver(i) => Arc::new(gs().map(|g| self.floats[i].bytes(g)).collect::<BinaryArray>()),
             Source::Avg(i) => self.emit_avg(&plan.sums[i], &self.sums[i], t, groups)?,
             Source::FloatSum(i) | Source::FloatAvg(i) => {
                 let n = &self.counters[plan.floats[i].non_null];
@@ -310,24 +320,23 @@ impl Slots {
     /// Decimal averages are cut towards zero at the output's scale, as the batch engine does.
     fn emit_avg(&self, s: &ExactSum, c: &SumColumn, t: &DataType, groups: &[u32]) -> Result<ArrayRef, ArrowError> {
         let n = &self.counters[s.non_null];
-        let shown = |g: usize| n[g] != 0 && !c.poisoned[g];
         let gs = groups.iter().map(|g| *g as usize);
         if let DataType::Decimal128(_, to) = t {
             let factor = 10_i128.checked_pow(u32::from((to - s.scale).unsigned_abs()));
-            let avg = |g: usize| {
-                let scaled = c.sums[g].checked_mul(factor?)?;
-                Some(scaled / i128::from(n[g])).filter(|v| fits(t, *v))
+            let avg = |g: usize| match c.narrow(g).and_then(|sum| sum.checked_mul(factor?)) {
+                Some(scaled) => Some(scaled / i128::from(n[g])),
+                None => {
+                    let scaled = c.wide(g).checked_mul(i256::from_i128(factor?))?;
+                    scaled.checked_div(i256::from_i128(i128::from(n[g])))?.to_i128()
+                }
             };
-            let values: Vec<_> = gs.map(|g| if shown(g) { avg(g) } else { None }).collect();
+            let values: Vec<_> = gs.map(|g| (n[g] != 0).then(|| avg(g)).flatten().filter(|v| fits(t, *v))).collect();
             return scalar::from_ints(t, &values);
         }
         let unit = 10_f64.powi(i32::from(s.scale));
-        let avg = |g: usize| shown(g).then(|| c.sums[g] as f64 / unit / n[g] as f64);
+        let sum = |g: usize| c.carry[g] as f64 * 2_f64.powi(128) + c.low[g] as f64;
+        let avg = |g: usize| (n[g] != 0).then(|| sum(g) / unit / n[g] as f64);
         Ok(Arc::new(gs.map(avg).collect::<Float64Array>()))
-    }
-
-    pub(crate) fn sum_name<'a>(&self, plan: &'a SlotPlan, i: usize) -> &'a str {
-        &plan.sums[i].name
     }
 }
 

@@ -95,6 +95,15 @@ impl MemoryLog {
         });
     }
 
+    /// Sets an option of a topic, such as `max.message.bytes`.
+    pub fn set_topic_config(&self, name: &str, key: &str, value: &str) {
+        self.change(|s| {
+            if let Some(topic) = s.topics.get_mut(name) {
+                topic.config.insert(key.to_owned(), value.to_owned());
+            }
+        });
+    }
+
     /// Raises the partition count.
     pub fn grow_topic(&self, name: &str, partitions: i32) {
         self.change(|s| {
