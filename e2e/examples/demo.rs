@@ -71,7 +71,7 @@ async fn main() {
 
     println!("\n{}", orders::table(""));
     client.sql(&orders::table("")).await;
-    let mut orders = Orders::new("orders", 4, 100_000, 1_000, seed());
+    let mut orders = Orders::new("", 4, 100_000, 1_000, seed());
     let feed = topic::Feed::new(&b);
     orders.many(&feed, 200_000);
     println!("200000 records of history are in the topic; the producer goes on");
