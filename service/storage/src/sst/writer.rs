@@ -230,7 +230,7 @@ impl<'a> Writer<'a> {
     fn properties(&self) -> WriterProperties {
         let zstd = ZstdLevel::try_new(self.options.zstd_level.clamp(1, 22)).unwrap_or_default();
         let sequence = ColumnPath::from(SEQUENCE);
-        WriterProperties::builder()
+        let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(zstd))
             // Groups end by `end_group` alone: on key borders.
             .set_max_row_group_row_count(None)
@@ -243,8 +243,17 @@ impl<'a> Writer<'a> {
             .set_column_dictionary_enabled(sequence.clone(), false)
             .set_column_encoding(sequence, Encoding::DELTA_BINARY_PACKED)
             .set_sorting_columns(Some(self.sorting()))
-            .set_created_by(format!("millstream {}", env!("CARGO_PKG_VERSION")))
-            .build()
+            .set_created_by(format!("millstream {}", env!("CARGO_PKG_VERSION")));
+        // A key of one column hardly repeats, so a dictionary of it is work for nothing; in key order its differences are small.
+        if let [key] = self.layout.schema.primary_key[..] {
+            let field = self.schema.field(key);
+            let column = ColumnPath::from(field.name().as_str());
+            properties = properties.set_column_dictionary_enabled(column.clone(), false);
+            if field.data_type().is_integer() || field.data_type().is_temporal() {
+                properties = properties.set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+            }
+        }
+        properties.build()
     }
 
     fn sorting(&self) -> Vec<SortingColumn> {
