@@ -128,7 +128,7 @@ async fn flush() {
     let n = scaled(2_000_000);
     let bench = Bench::start("storage:\n  write_buffer_bytes: 2GiB\n  region_buffer_bytes: 1GiB\n").await;
     bench.fill(n, n, 200_000, 0).await;
-    bench.client.sql(orders::TABLE).await;
+    bench.client.sql(&orders::table("")).await;
     bench.applied("orders", &bench.ends()).await;
     bench.client.sql("FLUSH TABLE orders").await;
     let metrics = bench.client.metrics().await;
