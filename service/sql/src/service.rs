@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
@@ -13,6 +14,7 @@ use datafusion::{
     },
     logical_expr::LogicalPlan,
 };
+use futures::FutureExt;
 use millstream_storage::{Storage, object_store::Bucket};
 use millstream_stream::StreamService;
 use millstream_types::{
@@ -117,7 +119,7 @@ impl SqlService {
             let _large = self.core.admit(sql).await?;
             Deep::new(self.execute_all(parser::parse(sql)?)).await
         };
-        done.await.map_err(SqlError::shortened)
+        answered(done).await
     }
 
     async fn execute_all(&self, statements: Vec<Parsed>) -> Result<Vec<StatementResult>, SqlError> {
@@ -153,7 +155,7 @@ impl SqlService {
             let _large = self.core.admit(sql).await?;
             Deep::new(self.validate_all(parser::parse(sql)?)).await
         };
-        done.await.map_err(SqlError::shortened)
+        answered(done).await
     }
 
     async fn validate_all(&self, statements: Vec<Parsed>) -> Result<(), SqlError> {
@@ -176,6 +178,17 @@ impl SqlService {
     /// Why an object does not run here, if it does not.
     pub fn broken(&self) -> BTreeMap<String, String> {
         self.core.broken_objects()
+    }
+}
+
+/// An error of a readable length, also for a statement that the library panics on while it plans.
+async fn answered<T>(work: impl Future<Output = Result<T, SqlError>>) -> Result<T, SqlError> {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(result) => result.map_err(SqlError::shortened),
+        Err(_) => {
+            tracing::error!("a statement panicked while it was planned");
+            Err(SqlError::new(ErrorKind::Internal, "QUERY_PANICKED", "the statement panicked, the log names it"))
+        }
     }
 }
 
