@@ -29,8 +29,12 @@ e2e name="":
     bash e2e/kafka/kafka.sh install
     cargo test -p millstream-e2e -- {{ name }}
 
-# The main job on screen: topic -> table -> view and derived topic.
+# The main job on screen: topic -> table -> view and derived topic, on the embedded broker.
 demo:
+    cargo run --release -- dev --demo
+
+# The same on Apache Kafka.
+demo-kafka:
     bash e2e/kafka/kafka.sh install
     cargo run -p millstream-e2e --example demo
 

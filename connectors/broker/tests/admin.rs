@@ -60,7 +60,11 @@ fn configs_are_described_and_altered() {
     let topic = ResourceSpecifier::Topic("t");
     assert_eq!(value(&b, topic, "retention.ms"), ("1234".to_owned(), "DynamicTopic".to_owned()));
     assert_eq!(value(&b, topic, "cleanup.policy"), ("delete".to_owned(), "Default".to_owned()));
-    assert_eq!(value(&b, ResourceSpecifier::Broker(1), "transaction.max.timeout.ms").0, "900000");
+    let of_broker = |b: &Running, name: &str| value(b, ResourceSpecifier::Broker(1), name);
+    assert_eq!(of_broker(&b, "transaction.max.timeout.ms"), ("900000".to_owned(), "Default".to_owned()));
+    assert_eq!(of_broker(&b, "node.id"), ("1".to_owned(), "StaticBroker".to_owned()));
+    let other = Running::with(|c| c.transaction_max_timeout = std::time::Duration::from_secs(7));
+    assert_eq!(of_broker(&other, "transaction.max.timeout.ms"), ("7000".to_owned(), "StaticBroker".to_owned()));
     let change = AlterConfig::new(topic).set("cleanup.policy", "compact");
     block_on(admin(&b.bootstrap).alter_configs([&change], &options)).unwrap().remove(0).unwrap();
     b.restart(false);

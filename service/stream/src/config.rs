@@ -16,7 +16,7 @@ pub struct StreamConfig {
     /// Least scan work of an epoch, so that no barrier interval starves a backfill.
     pub quantum_rows: u64,
     pub quantum: Duration,
-    /// Rows that backfill scans may add to one epoch; with `epoch_bytes` the bound of a transaction.
+    /// Rows of output and changed groups after which a backfill ends its epoch; with `epoch_bytes` the bound of a transaction.
     pub epoch_rows: u64,
     pub epoch_bytes: usize,
     /// Above it a caught-up input does not pass the gap through in one epoch but sweeps over it. As many as a scan may add to an epoch.

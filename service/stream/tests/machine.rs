@@ -102,9 +102,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
+/// A scan that stays open over barriers: as of which sequences, and what it has not brought yet.
+type Open = (Option<Seq>, Seq, Vec<(Vec<u8>, Option<u32>)>);
+
 struct Run {
     model: Model,
     machine: Machine,
+    open: Option<Open>,
     down: Rows,
     /// What the newest barrier stored: position and rows downstream.
     stored: (Position, Rows),
@@ -115,7 +119,7 @@ impl Run {
     fn new(kind: RegionKind) -> Self {
         let machine = Machine::new(kind, Seq::ZERO, true);
         let stored = (machine.position().clone(), Rows::new());
-        Self { model: Model::new(kind), machine, down: Rows::new(), stored, epoch: Epoch(0) }
+        Self { model: Model::new(kind), machine, open: None, down: Rows::new(), stored, epoch: Epoch(0) }
     }
 
     fn epoch(&mut self, policy: Option<u8>, chunk: usize, mut budget: usize, marks: bool) {
@@ -138,14 +142,17 @@ impl Run {
             }
             self.machine.advanced(to);
         }
+        self.open.take_if(|(above, below, _)| !self.machine.is_current(*above, *below));
         if let Some(Work::Scan { above, below, after }) = self.machine.scan() {
-            let rows = self.model.changes(above, below, &after, &Pos::End);
-            let mut whole = true;
+            let fresh = || (above, below, self.model.changes(above, below, &after, &Pos::End));
+            let (above, below, rows) = self.open.take().unwrap_or_else(fresh);
+            let (mut whole, mut brought) = (true, 0);
             for part in rows.chunks(chunk) {
                 if budget == 0 {
                     whole = false;
                     break;
                 }
+                brought += part.len();
                 budget = budget.saturating_sub(part.len());
                 if marks {
                     self.machine.mark(Key(part[0].0.clone()), 3).unwrap();
@@ -160,8 +167,11 @@ impl Run {
                 let last = Key(part[part.len() - 1].0.clone());
                 self.machine.rows(last, part.len() as u64, part.len() as u64).unwrap();
             }
-            if whole {
-                self.machine.scan_end();
+            match whole {
+                false => self.open = Some((above, below, rows[brought..].to_vec())),
+                // Of an append region more may have come since the scan was opened.
+                true if below < self.machine.position().below => {}
+                true => self.machine.scan_end(),
             }
         }
         if self.machine.pass == pass {
@@ -180,6 +190,7 @@ impl Run {
 
     fn crash(&mut self) {
         let kind = self.model.kind;
+        self.open = None;
         self.machine = Machine::restore(kind, self.stored.0.clone());
         self.down = self.stored.1.clone();
     }

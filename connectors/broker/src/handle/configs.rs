@@ -15,6 +15,7 @@ use kafka_protocol::{
 
 use super::Context;
 use crate::{
+    config::BrokerConfig,
     node::NODE_ID,
     topics::{
         Refused,
@@ -81,15 +82,23 @@ fn describe_one(
                 let why = format!("Unexpected broker id, expected {NODE_ID}, but received {}", asked.resource_name);
                 return Err((ResponseError::InvalidRequest, Some(why)));
             }
-            let values = broker_values(context).into_iter().filter(|(name, ..)| wanted(name));
-            Ok(values.map(|(name, value, kind)| entry(name, value, OF_START, kind, true)).collect())
+            let set = &context.node.config;
+            let defaults = broker_values(&BrokerConfig::new(&set.data_dir));
+            let values = broker_values(set).into_iter().zip(defaults).filter(|((name, ..), _)| wanted(name));
+            let entries = values.map(|((name, value, kind), (_, default, _))| {
+                let source = if value == default && !ALWAYS_SET.contains(&name) { DEFAULT } else { OF_START };
+                entry(name, value, source, kind, true)
+            });
+            Ok(entries.collect())
         }
         other => Err((ResponseError::InvalidRequest, Some(format!("Resource type {other} has no configs here")))),
     }
 }
 
-fn broker_values(context: Context<'_>) -> Vec<(&'static str, String, Kind)> {
-    let (node, c) = (context.node, &context.node.config);
+/// What no broker starts without.
+const ALWAYS_SET: [&str; 4] = ["broker.id", "log.dirs", "node.id", "process.roles"];
+
+fn broker_values(c: &BrokerConfig) -> Vec<(&'static str, String, Kind)> {
     let topic = |name: &str| config::value(&Overrides::new(), name).to_owned();
     vec![
         ("auto.create.topics.enable", c.auto_create_topics.to_string(), Kind::Boolean),
@@ -110,7 +119,7 @@ fn broker_values(context: Context<'_>) -> Vec<(&'static str, String, Kind)> {
         ("num.partitions", c.default_partitions.to_string(), Kind::Int),
         ("process.roles", "broker,controller".to_owned(), Kind::List),
         ("socket.request.max.bytes", (100 << 20).to_string(), Kind::Int),
-        ("transaction.max.timeout.ms", node.transactions.max_timeout_ms().to_string(), Kind::Int),
+        ("transaction.max.timeout.ms", c.transaction_max_timeout.as_millis().to_string(), Kind::Int),
     ]
 }
 

@@ -106,10 +106,6 @@ impl Transactions {
         self.journal.durable(ticket).await.map_err(|e| storage(&e))
     }
 
-    pub(crate) fn max_timeout_ms(&self) -> i64 {
-        self.max_timeout_ms
-    }
-
     /// `InitProducerId` for a transactional id: id and epoch to use.
     pub(crate) async fn init(
         self: &Arc<Self>,

@@ -2,8 +2,8 @@
 //!
 //! Sources are asked from new to old. A whole key is done at its first hit, since sources are disjoint in sequence. A hit that is longer than what was
 //! asked says that this was a prefix: all sources are asked, and the newest version of each key wins in the end. In SSTs the keys of the footer lead to
-//! segments of rows, unless the row group's key filter knows that a whole key is not there; of those the key and hidden columns are decoded. The other columns are decoded in the end, of the segments in which something live was
-//! found. Both are kept for the next look-up.
+//! segments of rows. Where a key filter says that a whole key is there, its segment is decoded with all wanted columns; elsewhere with key and hidden columns
+//! alone, and the others in the end, of the segments in which something live was found. Both are kept for the next look-up.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -42,7 +42,7 @@ struct Hit {
     which: u32,
     block: Arc<Block>,
     row: usize,
-    /// In an SST: the place in `Search::reads`, and of the row in its row group.
+    /// In an SST of which only the keys were decoded: the place in `Search::reads`, and of the row in its row group.
     stored: Option<(usize, u32)>,
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn find(
             if search.done.iter().all(|d| *d) {
                 break;
             }
-            search.files(reader, &keys, run, &window).await?;
+            search.files(reader, (&keys, projection), run, &window).await?;
         }
     }
     search.finish(reader, projection).await
@@ -147,11 +147,11 @@ impl Search<'_> {
         }
     }
 
-    /// Looks in one sorted run of SSTs, with the key columns alone.
+    /// Looks in one sorted run of SSTs, with the first projection where finding is uncertain and the second where it is not.
     async fn files(
         &mut self,
         reader: &Arc<SstReader>,
-        keys: &Arc<Projection>,
+        (keys, wanted): (&Arc<Projection>, &Arc<Projection>),
         files: &[Arc<FileEntry>],
         window: &Window,
     ) -> Result<(), StorageError> {
@@ -163,30 +163,33 @@ impl Search<'_> {
                 continue;
             }
             let file = reader.open(entry).await?;
-            for (group, wanted) in self.candidates(&file, window) {
-                reads.push((file.clone(), group, wanted));
+            for (group, places) in self.candidates(&file, window) {
+                reads.push((file.clone(), group, places));
             }
         }
-        let fetched = futures::stream::iter(reads.into_iter().map(|(file, group, mut wanted)| {
-            let (reader, keys) = (reader.clone(), keys.clone());
+        let fetched = futures::stream::iter(reads.into_iter().map(|(file, group, mut places)| {
+            let reader = reader.clone();
             async move {
+                let mut projection = keys;
                 if by == KeyMatch::Whole
                     && let Some(filter) = reader.filter(&file, group).await?
                 {
-                    wanted.retain(|i| filter.may_hold(prefixes[*i as usize]));
+                    places.retain(|i| filter.may_hold(prefixes[*i as usize]));
+                    projection = wanted;
                 }
-                let segments = segments(&file.meta.groups[group], wanted.iter().map(|i| prefixes[*i as usize]));
-                let batches = reader.segments(&file, &keys, group, &segments).await?;
-                Ok::<_, StorageError>((file, group, segments, batches))
+                let segments = segments(&file.meta.groups[group], places.iter().map(|i| prefixes[*i as usize]));
+                let batches = reader.segments(&file, projection, group, &segments).await?;
+                Ok::<_, StorageError>((file, group, projection, segments, batches))
             }
         }));
         let mut fetched = fetched.buffered(READS);
-        while let Some((file, group, segments, batches)) = fetched.try_next().await? {
+        while let Some((file, group, projection, segments, batches)) = fetched.try_next().await? {
             let (plain, read) = (file.meta.groups[group].plain, self.reads.len());
             for (segment, rows) in segments.into_iter().zip(batches) {
-                let block = Arc::new(Block::from_decoded(keys, rows, plain)?);
+                let block = Arc::new(Block::from_decoded(projection, rows, plain)?);
                 let range = self.range(block.key(0), block.last());
-                self.block(&block, range, Some((read, segment * file.meta.segment_rows)));
+                let stored = Arc::ptr_eq(projection, keys).then_some((read, segment * file.meta.segment_rows));
+                self.block(&block, range, stored);
             }
             self.reads.push((file, group));
         }

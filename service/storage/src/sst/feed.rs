@@ -1,10 +1,13 @@
-//! The blocks of one sorted run of SSTs in order, one row group open at a time; what metadata rules out is not read.
+//! The blocks of one sorted run of SSTs in order, one row group open at a time; what metadata rules out is not read, down to segments.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use millstream_types::{Pos, Seq};
 
-use super::reader::{GroupReader, SstFile, SstReader};
+use super::{
+    GroupMeta,
+    reader::{GroupReader, SstFile, SstReader},
+};
 use crate::{
     StorageError,
     manifest::FileEntry,
@@ -31,6 +34,22 @@ impl Window {
 
     fn keys(&self, first: &[u8], last: &[u8]) -> bool {
         !self.after.covers(last) && self.until.covers(first)
+    }
+
+    /// The rows of a row group that can be inside, in whole segments.
+    fn rows(&self, group: &GroupMeta, segment_rows: usize) -> Range<usize> {
+        if !self.sequences(group.from, group.end) || !self.keys(group.first.as_bytes(), group.last.as_bytes()) {
+            return 0..0;
+        }
+        // All before the last segment that begins at or below `after` is at or below it, too.
+        let from = group.segments.partition_point(|first| self.after.covers(first.as_bytes())).saturating_sub(1);
+        let to = match &self.until {
+            Pos::At(_) if !group.segments.is_empty() => {
+                group.segments.partition_point(|first| self.until.covers(first.as_bytes())) * segment_rows
+            }
+            _ => group.rows,
+        };
+        from * segment_rows..to.min(group.rows)
     }
 
     pub(crate) fn file(&self, entry: &FileEntry) -> bool {
@@ -102,8 +121,8 @@ impl SstFeed {
                     self.open = None;
                     continue;
                 };
-                let plain = meta.plain;
-                let group = self.reader.group(&open.file, &self.projection, open.next).await?;
+                let (plain, rows) = (meta.plain, open.rows(&self.window, meta));
+                let group = self.reader.group(&open.file, &self.projection, open.next, rows).await?;
                 open.group = Some((group, plain));
                 open.next += 1;
                 continue;
@@ -116,14 +135,12 @@ impl SstFeed {
 }
 
 impl Open {
+    fn rows(&self, window: &Window, group: &GroupMeta) -> Range<usize> {
+        window.rows(group, self.file.meta.segment_rows as usize)
+    }
+
     fn skip(&mut self, window: &Window) {
-        while self
-            .file
-            .meta
-            .groups
-            .get(self.next)
-            .is_some_and(|g| !window.sequences(g.from, g.end) || !window.keys(g.first.as_bytes(), g.last.as_bytes()))
-        {
+        while self.file.meta.groups.get(self.next).is_some_and(|g| self.rows(window, g).is_empty()) {
             self.next += 1;
         }
     }

@@ -31,7 +31,8 @@ pub struct GroupMeta {
     pub end: Seq,
     /// No key twice and no delete.
     pub plain: bool,
-    /// Keyed: the key of the first row of each segment, so that a look-up decodes one segment and not the group.
+    /// The key of the first row of each segment, so that a look-up or a scan that goes on in the middle decodes segments and not the group. Empty in append
+    /// files of versions before that.
     #[serde(with = "hex_keys")]
     pub segments: Vec<Key>,
     /// Keyed: offset and length of the key filter in the file. Absent in files of versions before it.

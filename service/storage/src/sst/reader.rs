@@ -129,14 +129,17 @@ impl SstReader {
         Ok(file)
     }
 
-    /// Fetches one row group and returns the reader of its batches.
+    /// Fetches `rows` of one row group and returns the reader of their batches. Pages outside are neither fetched nor decoded.
     pub(crate) async fn group(
         &self,
         file: &Arc<SstFile>,
         projection: &Arc<Projection>,
         group: usize,
+        rows: Range<usize>,
     ) -> Result<GroupReader, StorageError> {
-        self.select(file, projection, group, BATCH_ROWS, None).await
+        let all = file.meta.groups[group].rows;
+        let part = (rows != (0..all)).then(|| selection(std::iter::once(rows), all));
+        self.select(file, projection, group, BATCH_ROWS, part).await
     }
 
     async fn select(

@@ -134,7 +134,8 @@ impl<'a> Writer<'a> {
         let from = Seq(seqs.iter().min().copied().unwrap_or_default());
         let end = Seq(seqs.iter().max().copied().unwrap_or_default()).next();
         let deletes = self.deletes(&rows);
-        let (keyed, group_rows) = (self.layout.is_keyed(), self.options.row_group_rows);
+        let (layout, group_rows) = (self.layout, self.options.row_group_rows);
+        let keyed = layout.is_keyed();
         let file = self.file()?;
         let (group, raw) = file.group.get_or_insert_with(|| {
             (
@@ -151,11 +152,11 @@ impl<'a> Writer<'a> {
                 0,
             )
         });
+        let next = group.rows.next_multiple_of(SEGMENT_ROWS) - group.rows;
+        for row in (next..n).step_by(SEGMENT_ROWS) {
+            group.segments.push(if keyed { keys.get(row).into() } else { layout.key_at(&rows, row)? });
+        }
         if keyed {
-            let next = group.rows.next_multiple_of(SEGMENT_ROWS);
-            group
-                .segments
-                .extend((next..group.rows + n).step_by(SEGMENT_ROWS).map(|r| keys.get(r - group.rows).into()));
             let filter = match &mut file.filter {
                 Some(filter) => filter,
                 none => none.insert(FilterBuilder::new(group_rows + BATCH_ROWS)?),

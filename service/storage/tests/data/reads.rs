@@ -198,6 +198,43 @@ fn large_files_are_read_by_segment() {
     });
 }
 
+/// A scan that begins or ends in the middle of a row group reads from and to a segment; at its borders no row is lost or doubled.
+#[test]
+fn scans_begin_and_end_anywhere_in_a_large_file() {
+    for keyed in [true, false] {
+        block_on(async {
+            let mut rig = Rig::new(keyed);
+            rig.options = millstream_storage::sst::SstOptions { row_group_rows: 10_000, ..Default::default() };
+            let rows: Vec<(RowKey, Value)> = (0..30_000).map(|i| ((i, "k".to_owned()), Some(i64::from(i)))).collect();
+            for part in rows.chunks(7001) {
+                rig.write(&part.iter().map(|(k, v)| (k.clone(), Some(*v))).collect::<Vec<_>>());
+            }
+            rig.flush().await;
+            let position = |i: usize| match keyed {
+                true => Pos::At(rig.key(rows[i].0.0, Some(&rows[i].0.1))),
+                false => Pos::At(Key::append(rig.log[i].0, rig.log[i].1)),
+            };
+            let segment = millstream_storage::sst::SEGMENT_ROWS;
+            let edges = [segment, 2 * segment, 4 * segment, 10_000, 12_048, 20_000, 7001, 14_002];
+            let places = edges.into_iter().flat_map(|e| [e - 2, e - 1, e, e + 1]).chain([0, 5, 17_777, 29_998, 29_999]);
+            for i in places {
+                let to = Seq(rig.applied);
+                let plain = |found: Vec<(Op, (RowKey, Value))>| found.into_iter().map(|(_, r)| r).collect::<Vec<_>>();
+                let after = rig.rows(ScanRequest { after: position(i), ..ScanRequest::snapshot(to) }).await;
+                assert_eq!(plain(after), rows[i + 1..], "keyed {keyed} after {i}");
+                let until = rig.rows(ScanRequest { until: position(i), ..ScanRequest::snapshot(to) }).await;
+                assert_eq!(plain(until), rows[..=i], "keyed {keyed} until {i}");
+                let both = ScanRequest { after: position(i / 2), until: position(i), ..ScanRequest::snapshot(to) };
+                assert_eq!(
+                    plain(rig.rows(both).await),
+                    rows[i / 2 + 1..(i + 1).max(i / 2 + 1)],
+                    "keyed {keyed} to {i}"
+                );
+            }
+        });
+    }
+}
+
 /// A scan over hidden rows tells where it is and can be resumed there.
 #[test]
 fn scan_resumes_after_each_mark() {

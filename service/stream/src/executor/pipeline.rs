@@ -44,11 +44,13 @@ pub(crate) struct Pipeline {
     sink: Option<Sink>,
     /// Whether the net rows are also stored in a view.
     has_view: bool,
+    /// Rows and bytes that `materialize` has of this epoch.
+    collected: (u64, usize),
 }
 
 impl Pipeline {
     pub(crate) fn new(operators: Vec<Operator>, materialize: Materialize, sink: Option<Sink>, has_view: bool) -> Self {
-        Self { operators, materialize, sink, has_view }
+        Self { operators, materialize, sink, has_view, collected: (0, 0) }
     }
 
     /// Takes a chunk through the operators from place `from` on.
@@ -68,6 +70,8 @@ impl Pipeline {
                 None => return Ok(()),
             }
         }
+        self.collected.0 += chunk.len() as u64;
+        self.collected.1 += chunk.rows.columns().iter().map(slice_bytes).sum::<usize>();
         self.materialize.chunk(chunk)
     }
 
@@ -81,6 +85,7 @@ impl Pipeline {
                 self.push(i + 1, chunk).await?;
             }
         }
+        self.collected = (0, 0);
         let net = self.materialize.barrier()?;
         if let Some(sink) = &self.sink {
             rows.derived = sink.encode(epoch, &net)?;
@@ -96,4 +101,13 @@ impl Downstream for Pipeline {
     async fn chunk(&mut self, chunk: Chunk) -> Result<(), StreamError> {
         self.push(0, chunk).await
     }
+
+    fn held(&self) -> (u64, usize) {
+        let groups = self.operators.iter().map(|op| if let Operator::HashAgg(a) = op { a.dirty_groups() } else { 0 });
+        (self.collected.0 + groups.sum::<usize>() as u64, self.collected.1)
+    }
+}
+
+fn slice_bytes(array: &arrow::array::ArrayRef) -> usize {
+    array.to_data().get_slice_memory_size().unwrap_or(0)
 }

@@ -114,7 +114,7 @@ async fn start(run: &Run) -> Result<Started, StreamError> {
     let mut input = BackfillExecutor::new(
         plan.input.clone(),
         ctx.config.clone(),
-        Arc::clone(&ctx.clock),
+        (Arc::clone(&ctx.clock), ctx.tasks.clone()),
         metrics.clone(),
         machines,
         rate,
@@ -233,13 +233,23 @@ async fn epoch_loop(
 ) -> Result<(), StreamError> {
     let mut first = true;
     let mut ticks = run.ctx.injector.ticks();
+    // The cuts of a full epoch once more under the next number: a backfill does not wait for the next barrier, nor hurry it for all other jobs.
+    let mut again: Option<EpochCuts> = None;
+    let mut barrier = Epoch::default();
     loop {
-        tokio::select! {
-            () = run.cancel.cancelled() => return Ok(()),
-            r = &mut *committing => return ended(run, r),
-            changed = cuts.changed() => if changed.is_err() { return Ok(()) },
-        }
-        let newest = cuts.borrow_and_update().clone();
+        let newest = match again.take() {
+            Some(again) if !cuts.has_changed().unwrap_or(false) => again,
+            _ => {
+                tokio::select! {
+                    () = run.cancel.cancelled() => return Ok(()),
+                    r = &mut *committing => return ended(run, r),
+                    changed = cuts.changed() => if changed.is_err() { return Ok(()) },
+                }
+                let newest = cuts.borrow_and_update().clone();
+                barrier = newest.epoch;
+                newest
+            }
+        };
         let now = run.ctx.injector.ticks();
         input.metrics().skipped_epochs.inc_by(now.saturating_sub(ticks + 1));
         ticks = now;
@@ -254,6 +264,9 @@ async fn epoch_loop(
         let collect_ms = run.ctx.clock.now_ms().saturating_sub(started);
         if collect_ms > run.ctx.config.watchdog_warn.as_millis() as u64 {
             tracing::warn!(job = %run.plan.job, epoch = %newest.epoch, collect_ms, "epoch took long to collect");
+        }
+        if positions.is_full {
+            again = newest.epoch.again(barrier).map(|epoch| EpochCuts { epoch, ..newest.clone() });
         }
         let output = EpochOutput {
             epoch: newest.epoch,

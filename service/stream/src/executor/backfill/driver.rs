@@ -1,4 +1,4 @@
-//! Carries out what the machines decide: opens scans, hands chunks to the pipeline, ends the quantum when the next barrier is there.
+//! Carries out what the machines decide: opens scans ([`super::scans`]), hands chunks to the pipeline, ends the quantum when the next barrier is there.
 //!
 //! Owns: the order of reads within an epoch, budgets, the limiter's waits. No decision about correctness is made here: stopping after any item is fine.
 
@@ -9,21 +9,22 @@ use arrow::{
     datatypes::SchemaRef,
 };
 use futures::StreamExt;
-use millstream_storage::{Region, ScanItem, ScanRequest, ScanStream, WalBinding};
-use millstream_types::{Chunk, EpochCuts, Pos, Seq, runtime::Clock};
+use millstream_storage::{Region, ScanItem, ScanRequest, WalBinding};
+use millstream_types::{
+    Chunk, EpochCuts, Pos, Seq,
+    runtime::{Clock, Tasks},
+};
 use tokio::sync::watch;
 
 use super::{
     limiter::{Limiter, Permit},
     machine::{Machine, Policy, Thresholds, Work},
     progress::{Meter, RegionProgress, status},
+    scans::{Fetched, Scans},
 };
 use crate::{
     BackfillStatus, StreamConfig, StreamError, executor::project::motion_schema, metrics::JobMetrics, plan::InputPlan,
 };
-
-/// How many regions of an input scan at once.
-const SCAN_PARALLELISM: usize = 4;
 
 /// A scan that brings nothing for so long lets the barrier pass.
 const OPEN_WAIT: Duration = Duration::from_secs(2);
@@ -31,6 +32,9 @@ const OPEN_WAIT: Duration = Duration::from_secs(2);
 /// Takes the chunks of an epoch.
 pub(crate) trait Downstream: Send {
     fn chunk(&mut self, chunk: Chunk) -> impl Future<Output = Result<(), StreamError>> + Send;
+
+    /// What the operators keep of the epoch until its barrier, and so the size of its transaction: rows, and bytes as far as they are known.
+    fn held(&self) -> (u64, usize);
 }
 
 #[derive(Debug)]
@@ -64,11 +68,11 @@ pub(crate) struct BackfillExecutor {
     with_region: Option<SchemaRef>,
     config: StreamConfig,
     clock: Arc<dyn Clock>,
+    tasks: Tasks,
     metrics: JobMetrics,
     regions: Vec<RegionInput>,
     limiter: Limiter,
-    /// Where round robin starts, so that no region is always last.
-    turn: usize,
+    scans: Scans,
 }
 
 /// What an epoch did to the input.
@@ -80,12 +84,8 @@ pub(crate) struct EpochPositions {
     pub(crate) backfills: Vec<BackfillStatus>,
     /// Something that must be durable: a region finished or began another pass.
     pub(crate) milestone: bool,
-}
-
-/// A scan in progress and the region it belongs to.
-struct OpenScan {
-    at: usize,
-    stream: ScanStream,
+    /// The epoch was ended by its budget and there is more to scan: another one may follow at once.
+    pub(crate) is_full: bool,
 }
 
 /// What ends the scans of an epoch.
@@ -93,15 +93,13 @@ struct Quantum<'a> {
     cuts: &'a watch::Receiver<EpochCuts>,
     started_ms: u64,
     scanned: u64,
-    emitted: u64,
-    bytes: usize,
 }
 
 impl BackfillExecutor {
     pub(crate) fn new(
         plan: InputPlan,
         config: StreamConfig,
-        clock: Arc<dyn Clock>,
+        (clock, tasks): (Arc<dyn Clock>, Tasks),
         metrics: JobMetrics,
         regions: Vec<(Arc<dyn Region>, Machine)>,
         rate: Option<u64>,
@@ -126,7 +124,7 @@ impl BackfillExecutor {
             })
             .collect();
         let with_region = plan.with_region.then(|| motion_schema(&plan.row()));
-        Self { plan, with_region, config, clock, metrics, regions, limiter, turn: 0 }
+        Self { plan, with_region, config, clock, tasks, metrics, regions, limiter, scans: Scans::default() }
     }
 
     pub(crate) fn set_rate(&mut self, rate: Option<u64>) {
@@ -156,6 +154,9 @@ impl BackfillExecutor {
                 }
             }
             self.sweep(newer, down).await?;
+        }
+        if paused || self.limiter.rate() == Some(0) {
+            self.scans.clear();
         }
         let mut milestone = false;
         for (r, pass) in self.regions.iter_mut().zip(passes) {
@@ -207,63 +208,59 @@ impl BackfillExecutor {
         Ok(())
     }
 
-    /// Scans the regions in turn until the quantum ends, the budget is used, or all is covered.
+    /// Scans the regions until the quantum ends, the budget is used, or all is covered.
     async fn sweep(
         &mut self,
         newer: &watch::Receiver<EpochCuts>,
         down: &mut impl Downstream,
     ) -> Result<(), StreamError> {
-        let n = self.regions.len();
-        let mut waiting: Vec<usize> = (0..n).map(|k| (k + self.turn) % n).collect();
-        waiting.retain(|i| self.regions[*i].open && self.regions[*i].machine.scan().is_some());
-        waiting.reverse();
-        self.turn = (self.turn + 1) % n.max(1);
-        let mut quantum = Quantum { cuts: newer, started_ms: self.clock.now_ms(), scanned: 0, emitted: 0, bytes: 0 };
-        let mut open: Vec<OpenScan> = Vec::new();
-        let mut next = 0;
-        while !waiting.is_empty() || !open.is_empty() {
-            if self.limiter.rate() == Some(0) || self.is_over(&quantum) || !self.wait_for_permit(&mut quantum).await {
+        let now = self.clock.now_ms();
+        let regions = &self.regions;
+        let machine = |at: usize| regions[at].open.then_some(&regions[at].machine);
+        self.scans.keep_current(machine, self.limiter.chunk_rows(), now);
+        let mut waiting: Vec<usize> =
+            (0..regions.len()).rev().filter(|i| regions[*i].open && !self.scans.has(*i)).collect();
+        waiting.retain(|i| regions[*i].machine.scan().is_some());
+        let mut quantum = Quantum { cuts: newer, started_ms: now, scanned: 0 };
+        while !waiting.is_empty() || !self.scans.is_empty() {
+            if self.limiter.rate() == Some(0)
+                || self.is_over(&quantum, down.held())
+                || !self.wait_for_permit(&mut quantum).await
+            {
                 break;
             }
-            while open.len() < SCAN_PARALLELISM
+            while !self.scans.is_full()
                 && let Some(at) = waiting.pop()
             {
-                open.extend(self.open_scan(at));
+                self.open_scan(at);
             }
-            if open.is_empty() {
-                continue;
-            }
-            next %= open.len();
-            let Some(item) = self.next_item(&mut open[next].stream, &quantum).await else { break };
-            let at = open[next].at;
-            match item {
-                None => {
-                    self.regions[at].machine.scan_end();
-                    open.swap_remove(next);
-                }
-                Some(item) => {
-                    self.take(at, item?, &mut quantum, down).await?;
-                    next += 1;
+            let Some((at, fetched)) = self.next_item(&quantum).await else { break };
+            match fetched {
+                Fetched::Item(item) => self.take(at, item?, &mut quantum, down).await?,
+                Fetched::Lost => return Err(StreamError::Stopped { what: "backfill scan" }),
+                Fetched::End => {
+                    let machine = &mut self.regions[at].machine;
+                    // Of an append region more may have come since the scan was opened.
+                    match self.scans.take(at).is_some_and(|s| s.below < machine.position().below) {
+                        true => waiting.push(at),
+                        false => machine.scan_end(),
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn open_scan(&self, at: usize) -> Option<OpenScan> {
+    fn open_scan(&mut self, at: usize) {
         let r = &self.regions[at];
-        let Some(Work::Scan { above, below, after }) = r.machine.scan() else { return None };
+        let Some(Work::Scan { above, below, after }) = r.machine.scan() else { return };
         self.metrics.scan_opens.inc();
         let request = self.request(above, below, after, Pos::End, self.limiter.chunk_rows());
-        Some(OpenScan { at, stream: r.region.scan(request) })
+        self.scans.open(at, r.region.as_ref(), request, &self.tasks, self.clock.now_ms());
     }
 
-    /// The next item of a scan; the outer `None` means that the scan is slow and the barrier goes first.
-    async fn next_item(
-        &self,
-        stream: &mut ScanStream,
-        quantum: &Quantum<'_>,
-    ) -> Option<Option<Result<ScanItem, millstream_storage::StorageError>>> {
+    /// The next item of a scan and its region; `None` means that all are slow and the barrier goes first.
+    async fn next_item(&mut self, quantum: &Quantum<'_>) -> Option<(usize, Fetched)> {
         let late = async {
             self.clock.sleep(OPEN_WAIT).await;
             let mut cuts = quantum.cuts.clone();
@@ -274,7 +271,7 @@ impl BackfillExecutor {
         };
         tokio::select! {
             biased;
-            item = stream.next() => Some(item),
+            item = self.scans.next() => Some(item),
             () = late => None,
         }
     }
@@ -290,8 +287,6 @@ impl BackfillExecutor {
             ScanItem::Rows { chunk, last, scanned } => {
                 let rows = chunk.len();
                 quantum.scanned += scanned;
-                quantum.emitted += rows as u64;
-                quantum.bytes += chunk.rows.columns().iter().map(slice_bytes).sum::<usize>();
                 self.metrics.backfill_rows.inc_by(rows as u64);
                 self.metrics.backfill_scanned.inc_by(scanned);
                 down.chunk(self.row(at, chunk)?).await?;
@@ -308,8 +303,8 @@ impl BackfillExecutor {
     }
 
     /// Whether the epoch has had its share of scanning.
-    fn is_over(&mut self, q: &Quantum<'_>) -> bool {
-        if q.emitted >= self.config.epoch_rows || q.bytes >= self.config.epoch_bytes {
+    fn is_over(&mut self, q: &Quantum<'_>, (rows, bytes): (u64, usize)) -> bool {
+        if rows >= self.config.epoch_rows || bytes >= self.config.epoch_bytes {
             for r in &mut self.regions {
                 r.over_budget = !r.machine.is_end();
             }
@@ -340,7 +335,8 @@ impl BackfillExecutor {
     fn positions(&mut self, user_paused: bool, milestone: bool) -> EpochPositions {
         let now = self.clock.now_ms();
         let rate = self.limiter.rate();
-        let mut result = EpochPositions { progress: Vec::new(), cuts: Vec::new(), backfills: Vec::new(), milestone };
+        let mut result =
+            EpochPositions { progress: Vec::new(), cuts: Vec::new(), backfills: Vec::new(), milestone, is_full: false };
         let (mut scanned, mut total, mut lag) = (0, 0, 0);
         for r in &mut self.regions {
             let p = RegionProgress::of(r.region.id(), &r.machine);
@@ -352,6 +348,7 @@ impl BackfillExecutor {
             if rate == Some(0) && !r.machine.is_end() {
                 paused.push("limit");
             }
+            result.is_full |= r.over_budget;
             if r.over_budget {
                 paused.push("budget");
             }
@@ -376,8 +373,4 @@ impl BackfillExecutor {
     pub(crate) fn metrics(&self) -> &JobMetrics {
         &self.metrics
     }
-}
-
-fn slice_bytes(array: &arrow::array::ArrayRef) -> usize {
-    array.to_data().get_slice_memory_size().unwrap_or(0)
 }

@@ -30,7 +30,7 @@ impl Position {
 pub enum Policy {
     /// Forward them at each barrier; the scan goes on as of the new cut.
     Follow,
-    /// Leave them for a later pass: `below` stands still, and each barrier costs upstream nothing.
+    /// Leave them for later: `below` stands still, each barrier costs upstream nothing, and the scan goes on where it was.
     Fixed,
     /// Everything is covered: forward the whole change.
     Live,
@@ -110,13 +110,26 @@ impl Machine {
     }
 
     /// The policy for a gap of `behind` rows below the cut, with `left` rows to scan. Any other choice would be as correct, only slower.
+    ///
+    /// A scan follows seldom: forwarding looks up the old row of each change of a covered key, and changes that gather share what is read for it. It
+    /// follows before the gap is too large for one epoch, so that no second pass is needed if the scan keeps up at all.
     pub fn choose(&self, behind: u64, left: u64, t: &Thresholds) -> Policy {
         match &self.position.at {
             Pos::End if behind <= t.catchup_rows => Policy::Live,
             Pos::End => Policy::Rebase,
-            _ if behind > t.catchup_rows || left > t.follow_max_rows => Policy::Fixed,
+            _ if behind > t.catchup_rows || left > t.follow_max_rows || behind < t.catchup_rows.div_ceil(2) => {
+                Policy::Fixed
+            }
             _ => Policy::Follow,
         }
+    }
+
+    /// Whether a scan that was opened as of `above` and `below` still brings what [`Machine::scan`] asks for, if only this scan has moved `at` since.
+    pub fn is_current(&self, above: Option<Seq>, below: Seq) -> bool {
+        let p = &self.position;
+        // New rows of an append region come after all of the open scan: it is right as far as it goes.
+        let below_fits = p.below == below || (self.kind == RegionKind::Append && below < p.below);
+        p.at != Pos::End && p.above == above && below_fits
     }
 
     /// Begins an epoch with this cut. The answer must be carried out before anything is scanned, then [`Machine::advanced`] is told.

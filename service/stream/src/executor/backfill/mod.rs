@@ -9,9 +9,10 @@
 //!                     barrier   P is part of the same checkpoint as the rows
 //! ```
 //! A caught-up job is the case `at = End`; a job that was away for long is rebased to `{Some(below), c, NotStarted}`, which has the same content, so its
-//! epochs stay bounded. [`machine`] decides and is pure, [`driver`] reads, [`limiter`] paces, [`progress`] is what is stored and told.
+//! epochs stay bounded. [`machine`] decides and is pure, [`driver`] reads, [`scans`] decode ahead, [`limiter`] paces, [`progress`] is what is stored and told.
 
 pub(crate) mod driver;
 pub mod limiter;
 pub mod machine;
 pub mod progress;
+mod scans;

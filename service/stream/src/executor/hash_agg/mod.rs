@@ -87,6 +87,11 @@ pub(crate) struct HashAgg {
 }
 
 impl HashAgg {
+    /// Groups that this epoch has changed.
+    pub(crate) fn dirty_groups(&self) -> usize {
+        self.dirty_groups.len()
+    }
+
     pub(crate) fn new(node: HashAggNode, regions: AggRegions, options: AggOptions) -> Result<Self, StreamError> {
         let layout = agg_layout(&node.input, &node.group, &node.calls, node.append_only);
         let input: Vec<DataType> = node.input.iter().map(|c| c.sql_type.arrow()).collect();
