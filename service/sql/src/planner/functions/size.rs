@@ -229,7 +229,7 @@ fn range_elements(args: &[ColumnarValue], row: usize) -> u64 {
     let to = place(to, row);
     let span = to.saturating_sub(from.map_or(0, |f| place(f, row))).unsigned_abs();
     let step = step.map_or(1, |s| place(s, row)).unsigned_abs();
-    if step == 0 { 0 } else { u64::try_from(span / step).unwrap_or(u64::MAX).saturating_add(1) }
+    span.checked_div(step).map_or(0, |n| u64::try_from(n).unwrap_or(u64::MAX).saturating_add(1))
 }
 
 fn place(value: &ColumnarValue, row: usize) -> i128 {
