@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use millstream_types::Classified;
+
 use super::{execute, is_refusal, table};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
