@@ -14,3 +14,4 @@ mod object_store;
 mod other_clients;
 mod splice;
 mod tails;
+mod trims;

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+/// The same body is too large at any time: not retryable, 413.
+const BODY_TOO_LARGE: &str = "BODY_TOO_LARGE";
+
 /// Body of each answer that is not a success.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
@@ -98,6 +101,7 @@ impl ApiError {
     /// The one place where a kind becomes a status.
     pub fn status(&self) -> StatusCode {
         match self.kind {
+            ErrorKind::Invalid if self.code == BODY_TOO_LARGE => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorKind::Invalid if self.in_sql => StatusCode::UNPROCESSABLE_ENTITY,
             ErrorKind::Invalid => StatusCode::BAD_REQUEST,
             ErrorKind::NotFound => StatusCode::NOT_FOUND,
@@ -140,7 +144,9 @@ impl From<arrow::error::ArrowError> for ApiError {
 impl From<JsonRejection> for ApiError {
     fn from(e: JsonRejection) -> Self {
         match e.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(ErrorKind::Exhausted, "BODY_TOO_LARGE", e.body_text()),
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                ApiError::invalid(BODY_TOO_LARGE, format!("{}; send it in parts", e.body_text()))
+            }
             _ => ApiError::invalid("BODY_INVALID", e.body_text()),
         }
     }
@@ -188,6 +194,7 @@ mod tests {
             [503, 503, 504, 500]
         );
         assert_eq!(ApiError::invalid("X", "x").sql().status().as_u16(), 422);
+        assert_eq!(ApiError::invalid(BODY_TOO_LARGE, "x").status().as_u16(), 413);
     }
 
     #[test]

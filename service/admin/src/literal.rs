@@ -15,20 +15,24 @@ pub(crate) fn text(value: &str) -> String {
     format!("'{}'", value.replace('\'', "''"))
 }
 
-/// A JSON value, as it was written, for a column of `sql_type`. Always a cast from text, so that decimals keep their digits and one column's literals
-/// have one type.
-pub(crate) fn typed(value: &RawValue, sql_type: &SqlType) -> Result<String, ApiError> {
-    let cast = cast_type(sql_type).ok_or_else(|| {
-        ApiError::invalid("TYPE_UNSUPPORTED", format!("rows of type {sql_type} cannot be inserted here; use INSERT"))
-    })?;
+/// A JSON value, as it was written, as text, or NULL: [`cast`] makes the column's type of it, so that decimals keep their digits.
+pub(crate) fn value(value: &RawValue, sql_type: &SqlType) -> Result<String, ApiError> {
     let raw = match value.get() {
-        "null" => return Ok(format!("CAST(NULL AS {cast})")),
+        "null" => return Ok("NULL".to_owned()),
         s if s.starts_with('"') && *sql_type != SqlType::Jsonb => {
             serde_json::from_str::<String>(s).map_err(|e| ApiError::invalid("BODY_INVALID", e.to_string()))?
         }
         other => other.to_owned(),
     };
-    Ok(format!("CAST({} AS {cast})", text(&raw)))
+    Ok(text(&raw))
+}
+
+/// `expression` in the type of a column.
+pub(crate) fn cast(expression: &str, sql_type: &SqlType) -> Result<String, ApiError> {
+    let cast = cast_type(sql_type).ok_or_else(|| {
+        ApiError::invalid("TYPE_UNSUPPORTED", format!("rows of type {sql_type} cannot be inserted here; use INSERT"))
+    })?;
+    Ok(format!("CAST({expression} AS {cast})"))
 }
 
 /// JSONB is text to the planner. Nested types have no text form in SQL.
@@ -160,10 +164,12 @@ mod tests {
     #[test]
     fn names_and_values_cannot_leave_their_quotes() {
         assert_eq!(identifier("a\"; DROP TABLE x; --"), "\"a\"\"; DROP TABLE x; --\"");
-        let typed = |json: &str, t| super::typed(&RawValue::from_string(json.to_owned()).unwrap(), &t).unwrap();
-        assert_eq!(typed("\"a' OR '1'='1\"", SqlType::Varchar), "CAST('a'' OR ''1''=''1' AS VARCHAR)");
-        assert_eq!(typed("12.30", SqlType::Decimal(12, 2)), "CAST('12.30' AS DECIMAL(12,2))");
-        assert_eq!(typed("{\"a\":1}", SqlType::Jsonb), "CAST('{\"a\":1}' AS VARCHAR)");
-        assert_eq!(typed("null", SqlType::BigInt), "CAST(NULL AS BIGINT)");
+        let value = |json: &str, t| super::value(&RawValue::from_string(json.to_owned()).unwrap(), &t).unwrap();
+        assert_eq!(value("\"a' OR '1'='1\"", SqlType::Varchar), "'a'' OR ''1''=''1'");
+        assert_eq!(value("12.30", SqlType::Decimal(12, 2)), "'12.30'");
+        assert_eq!(value("{\"a\":1}", SqlType::Jsonb), "'{\"a\":1}'");
+        assert_eq!(value("null", SqlType::BigInt), "NULL");
+        assert_eq!(cast("v.c0", &SqlType::Decimal(12, 2)).unwrap(), "CAST(v.c0 AS DECIMAL(12,2))");
+        assert_eq!(cast("v.c0", &SqlType::Jsonb).unwrap(), "CAST(v.c0 AS VARCHAR)");
     }
 }

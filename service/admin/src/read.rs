@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{ArrayRef, RecordBatch, StringArray},
+    array::{Array, ArrayRef, RecordBatch, StringArray},
     compute::{CastOptions, cast_with_options},
     util::display::FormatOptions,
 };
@@ -24,13 +24,14 @@ pub(crate) async fn by_key(
 ) -> Result<Vec<RecordBatch>, ApiError> {
     let prefix = encode(schema, key)?;
     let mut batches = Vec::new();
-    let mut left = limit;
+    let (mut left, mut bytes) = (limit, 0);
     for region in regions {
         let columns = Some(region.schema().visible());
         let found = region.lookup(vec![prefix.clone()], KeyMatch::Prefix, region.applied(), columns).await?.rows;
         let found = found.slice(0, found.num_rows().min(left));
         left -= found.num_rows();
         if found.num_rows() > 0 {
+            bytes = fits(bytes, &found)?;
             batches.push(found);
         }
     }
@@ -44,7 +45,7 @@ pub(crate) async fn from_start(
     limit: usize,
 ) -> Result<Vec<RecordBatch>, ApiError> {
     let mut batches = Vec::new();
-    let mut left = limit;
+    let (mut left, mut bytes) = (limit, 0);
     for region in regions.iter() {
         if left == 0 {
             break;
@@ -60,6 +61,7 @@ pub(crate) async fn from_start(
                 Some(ScanItem::Rows { chunk, .. }) => {
                     let rows = chunk.rows.slice(0, chunk.rows.num_rows().min(left));
                     left -= rows.num_rows();
+                    bytes = fits(bytes, &rows)?;
                     batches.push(rows);
                 }
                 Some(ScanItem::Mark { .. }) => {}
@@ -68,6 +70,22 @@ pub(crate) async fn from_start(
         }
     }
     Ok(batches)
+}
+
+/// Most bytes of one answer: it is held in memory, once as rows and once as text.
+const MAX_BYTES: usize = 64 << 20;
+
+/// The bytes of the rows so far, with those of `rows`.
+fn fits(before: usize, rows: &RecordBatch) -> Result<usize, ApiError> {
+    let mut bytes = before;
+    for column in rows.columns() {
+        bytes += column.to_data().get_slice_memory_size()?;
+    }
+    if bytes > MAX_BYTES {
+        let message = format!("the rows have more than {} MiB; ask for fewer with limit, or by key", MAX_BYTES >> 20);
+        return Err(ApiError::invalid("RESULT_TOO_LARGE", message));
+    }
+    Ok(bytes)
 }
 
 /// Values of the first key columns, from `a,b` or a JSON array.

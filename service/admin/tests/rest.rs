@@ -75,7 +75,7 @@ async fn limits_of_size_number_and_time_hold() {
     };
     let s = start(config).await;
     let (status, body) = s.send("POST", "/v1/sql", Some(json!({"query": "x".repeat(2000)}))).await;
-    assert_eq!((status, body["error_code"].as_str()), (429, Some("BODY_TOO_LARGE")));
+    assert_eq!((status, body["error_code"].as_str()), (413, Some("BODY_TOO_LARGE")));
     let gate = s.sql.gate.lock().await;
     let slow = s.send("POST", "/v1/sql", Some(json!({"query": "SELECT 1"})));
     let refused = async {

@@ -44,7 +44,7 @@ async fn rows_in_become_one_insert_with_every_value_quoted() {
     assert_eq!(
         *s.sql.seen.lock().unwrap(),
         [
-            "INSERT INTO \"orders\" (\"id\", \"name\") VALUES (CAST('1' AS BIGINT), CAST('it''s' AS VARCHAR)), (CAST('2' AS BIGINT), CAST(NULL AS VARCHAR))"
+            "INSERT INTO \"orders\" (\"id\", \"name\") SELECT CAST(v.c0 AS BIGINT), CAST(v.c1 AS VARCHAR) FROM (VALUES ('1', 'it''s'), ('2', NULL)) AS v(c0, c1)"
         ]
     );
     let (status, body) = s.send("POST", "/v1/tables/orders/rows", Some(json!([{"id\"; DROP": 1}]))).await;

@@ -66,14 +66,15 @@ fn check_tells_one_line_each_when_kafka_is_away() {
     let file = dir.path().join("m.yaml");
     let (port, bucket) = (dead_port(), dir.path().join("bucket"));
     let yaml = format!(
-        "kafka:\n  bootstrap_servers: 127.0.0.1:{port}\n  request_timeout: 500ms\nobject_store:\n  url: file://{}\n",
+        "server:\n  listen: 127.0.0.1:0\n  probe_listen: 127.0.0.1:0\nkafka:\n  bootstrap_servers: 127.0.0.1:{port}\n  request_timeout: 500ms\nobject_store:\n  url: file://{}\n",
         bucket.display()
     );
     std::fs::write(&file, yaml).unwrap();
     let (code, out, err) = millstream(&["check", "--config", file.to_str().unwrap()], "");
     let lines: Vec<&str> = out.lines().collect();
-    assert_eq!((code, lines.len()), (1, 3), "{out}{err}");
+    assert_eq!((code, lines.len()), (1, 4), "{out}{err}");
     assert!(lines[0].starts_with("ok      config:"), "{out}");
-    assert!(lines[1].starts_with("FAILED  kafka:") && lines[1].contains("kafka.bootstrap_servers"), "{out}");
-    assert!(lines[2].starts_with("ok      bucket:"), "{out}");
+    assert!(lines[1].starts_with("ok      ports:"), "{out}");
+    assert!(lines[2].starts_with("FAILED  kafka:") && lines[2].contains("kafka.bootstrap_servers"), "{out}");
+    assert!(lines[3].starts_with("ok      bucket:"), "{out}");
 }

@@ -9,6 +9,9 @@ use datafusion::{
 use millstream_storage::StorageError;
 use millstream_types::{BoxError, Classified, ErrorKind, LogError};
 
+/// Bytes of a message.
+const MOST_TEXT: usize = 4096;
+
 /// A refused or failed statement.
 #[derive(Debug, thiserror::Error)]
 pub struct SqlError {
@@ -95,6 +98,18 @@ impl SqlError {
         self
     }
 
+    /// With message and hint cut to what a person reads: they may quote a part of the text, which may be megabytes.
+    #[must_use]
+    pub(crate) fn shortened(mut self) -> Self {
+        for text in [Some(&mut self.message), self.hint.as_mut()].into_iter().flatten() {
+            if text.len() > MOST_TEXT {
+                text.truncate(text.floor_char_boundary(MOST_TEXT));
+                text.push_str(" ..");
+            }
+        }
+        self
+    }
+
     /// Keeps a hint that is there.
     #[must_use]
     pub fn or_hint(self, hint: Option<String>) -> Self {
@@ -119,10 +134,16 @@ impl Classified for SqlError {
 
 /// `did you mean amount?` for the nearest of `names`, if any is near enough to be a typing error.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    // comparing takes memory for each pair of characters, and nobody mistypes something that long
+    const LONGEST: usize = 100;
+    if wrong.len() > LONGEST {
+        return None;
+    }
     let wrong = wrong.to_lowercase();
     let limit = (wrong.chars().count() / 3).clamp(1, 4);
     let (best, distance) = names
         .into_iter()
+        .filter(|n| n.len() <= LONGEST)
         .map(|n| (n, strsim::damerau_levenshtein(&wrong, &n.to_lowercase())))
         .min_by_key(|(_, d)| *d)?;
     (distance <= limit).then(|| format!("did you mean {best}?"))
@@ -133,7 +154,8 @@ impl From<ParserError> for SqlError {
         let text = match &e {
             ParserError::TokenizerError(t) | ParserError::ParserError(t) => t.as_str(),
             ParserError::RecursionLimitExceeded => {
-                return Self::new(ErrorKind::Exhausted, "TOO_DEEP", "the statement is nested too deeply");
+                let message = "expressions and subqueries are nested more than 50 levels deep".to_owned();
+                return crate::parser::depth::too_deep(message, Location::empty());
             }
         };
         // the parser puts the place at the end of its text
@@ -225,7 +247,16 @@ fn storage_error(e: &StorageError) -> SqlError {
         StorageError::SequenceNotKept { .. } => "READ_POINT_GONE",
         _ => "STORAGE",
     };
-    SqlError::new(e.kind(), code, e.to_string())
+    let error = SqlError::new(e.kind(), code, e.to_string());
+    match e {
+        StorageError::Invalid { what, .. } if what.contains("above the limit") => {
+            error.hint("raise storage.wal.max_row_bytes and the broker's max.message.bytes, or keep the value elsewhere")
+        }
+        StorageError::WriteBufferFull { .. } => {
+            error.hint("the rows are refused while memory is flushed: send them again, in smaller parts, or raise storage.region_buffer_bytes")
+        }
+        _ => error,
+    }
 }
 
 impl From<StorageError> for SqlError {

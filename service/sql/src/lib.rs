@@ -18,6 +18,7 @@ mod recover;
 pub mod result;
 pub mod service;
 mod show;
+mod stack;
 
 pub use config::SqlConfig;
 pub use error::SqlError;

@@ -19,6 +19,7 @@ use crate::{
     },
     planner::draft::draft,
     service::Core,
+    stack::Deep,
 };
 
 pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), SqlError> {
@@ -88,7 +89,7 @@ async fn plan_derived(
     kind: DerivedKind,
     jobs: &mut Vec<(JobPlan, bool)>,
 ) {
-    match replan(core, d, kind).await {
+    match Deep::new(replan(core, d, kind)).await {
         Ok(plan) => jobs.push((plan, bring_up::is_paused(object))),
         Err(e) => broken(core, &d.name, &e.to_string()),
     }

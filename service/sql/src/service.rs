@@ -2,17 +2,26 @@
 
 use std::{
     collections::BTreeMap,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
-use datafusion::{execution::runtime_env::RuntimeEnv, logical_expr::LogicalPlan};
+use datafusion::{
+    execution::{
+        memory_pool::{GreedyMemoryPool, MemoryPool},
+        runtime_env::RuntimeEnv,
+    },
+    logical_expr::LogicalPlan,
+};
+use futures::FutureExt;
 use millstream_storage::{Storage, object_store::Bucket};
 use millstream_stream::StreamService;
 use millstream_types::{
     BadRecordSink, Classified, ErrorKind, LogSystem,
     runtime::{Clock, Tasks},
 };
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
     SqlConfig, SqlError, StatementResult,
@@ -30,6 +39,7 @@ use crate::{
         system_tables::SystemSchema,
     },
     recover, show,
+    stack::{self, Deep},
 };
 
 /// What the service works with.
@@ -60,6 +70,9 @@ pub(crate) struct Core {
     pub(crate) deps: SqlDeps,
     runtime: Arc<RuntimeEnv>,
     metrics: SqlMetrics,
+    large_texts: Semaphore,
+    /// Memory of results until they are sent.
+    results: Arc<dyn MemoryPool>,
     /// Set by `recover`.
     store: OnceLock<CatalogStore>,
     /// Objects that this process cannot run, by name, with the reason; written by `recover` and `ddl`, read by SHOW.
@@ -72,12 +85,16 @@ impl SqlService {
     /// Answers only after [`SqlService::recover`].
     pub fn new(config: SqlConfig, deps: SqlDeps) -> Result<Self, SqlError> {
         let runtime = planner::session::runtime(config.query_memory_bytes)?;
+        stack::deepen_tasks();
         let metrics = SqlMetrics::new(&deps.metrics).map_err(|e| SqlError::internal("register metrics", e))?;
+        let results: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(config.max_result_bytes.saturating_mul(2)));
         let core = Core {
             config,
             deps,
             runtime,
             metrics,
+            large_texts: Semaphore::new(LARGE_TEXTS_KIB),
+            results,
             store: OnceLock::new(),
             broken: Mutex::default(),
             ddl: tokio::sync::Mutex::default(),
@@ -98,22 +115,51 @@ impl SqlService {
 
     /// Runs the statements of `sql` in order and stops at the first that fails; the ones before it stay done. A text with a syntax error runs nothing.
     pub async fn execute(&self, sql: &str) -> Result<Vec<StatementResult>, SqlError> {
-        let statements = parser::parse(sql)?;
-        let mut results = Vec::with_capacity(statements.len());
+        let done = async {
+            let _large = self.core.admit(sql).await?;
+            Deep::new(self.execute_all(parser::parse(sql)?)).await
+        };
+        answered(done).await
+    }
+
+    async fn execute_all(&self, statements: Vec<Parsed>) -> Result<Vec<StatementResult>, SqlError> {
+        let mut results = Vec::new();
+        let mut kept = 0;
         for parsed in statements {
             let kind = kind_of(&parsed.statement);
             let started = self.core.deps.clock.now_ms();
             let result = Box::pin(self.core.run(parsed)).await;
             let took = Duration::from_millis(self.core.deps.clock.now_ms().saturating_sub(started));
             self.core.metrics.finished(kind, result.as_ref().map_or_else(|e| e.kind().as_str(), |_| "ok"), took);
-            results.push(result?);
+            let result = result?;
+            kept += result.bytes()?;
+            if kept > self.core.config.max_result_bytes {
+                return Err(SqlError::new(
+                    ErrorKind::Invalid,
+                    "RESULT_TOO_LARGE",
+                    format!(
+                        "the results of all statements together have more than {} MiB",
+                        self.core.config.max_result_bytes >> 20
+                    ),
+                )
+                .hint("send the statements one by one"));
+            }
+            results.push(result);
         }
         Ok(results)
     }
 
     /// The same checks as `execute` makes before it changes anything.
     pub async fn validate(&self, sql: &str) -> Result<(), SqlError> {
-        for parsed in parser::parse(sql)? {
+        let done = async {
+            let _large = self.core.admit(sql).await?;
+            Deep::new(self.validate_all(parser::parse(sql)?)).await
+        };
+        answered(done).await
+    }
+
+    async fn validate_all(&self, statements: Vec<Parsed>) -> Result<(), SqlError> {
+        for parsed in statements {
             match parsed.statement {
                 Statement::Query(query) => drop(self.core.session()?.plan_query(*query).await?),
                 Statement::CreateDerived(create) => drop(ddl::create_derived::prepare(&self.core, &create).await?),
@@ -135,6 +181,17 @@ impl SqlService {
     }
 }
 
+/// An error of a readable length, also for a statement that the library panics on while it plans.
+async fn answered<T>(work: impl Future<Output = Result<T, SqlError>>) -> Result<T, SqlError> {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(result) => result.map_err(SqlError::shortened),
+        Err(_) => {
+            tracing::error!("a statement panicked while it was planned");
+            Err(SqlError::new(ErrorKind::Internal, "QUERY_PANICKED", "the statement panicked, the log names it"))
+        }
+    }
+}
+
 fn kind_of(statement: &Statement) -> &'static str {
     match statement {
         Statement::CreateTable(_) | Statement::CreateDerived(_) => "create",
@@ -150,7 +207,30 @@ fn kind_of(statement: &Statement) -> &'static str {
     }
 }
 
+/// Texts above this size wait for each other.
+const LARGE_TEXT: usize = 1 << 20;
+/// What all large texts together may need, in KiB.
+const LARGE_TEXTS_KIB: usize = 1 << 20;
+
 impl Core {
+    /// Waits until a large text has room, with all others that are being worked on.
+    async fn admit(&self, text: &str) -> Result<Option<SemaphorePermit<'_>>, SqlError> {
+        let weight = parser::weight(text);
+        if weight <= LARGE_TEXT {
+            return Ok(None);
+        }
+        let room = self.large_texts.acquire_many((weight >> 10).min(LARGE_TEXTS_KIB) as u32);
+        tokio::select! {
+            permit = room => permit.map(Some).map_err(|e| SqlError::internal("large texts", e)),
+            () = self.deps.clock.sleep(self.config.query_timeout) => Err(SqlError::new(
+                ErrorKind::Exhausted,
+                "TOO_MANY_LARGE_STATEMENTS",
+                "other large statements are at work",
+            )
+            .hint("send it again, or in smaller parts")),
+        }
+    }
+
     pub(crate) fn store(&self) -> Result<&CatalogStore, SqlError> {
         self.store.get().ok_or_else(|| {
             SqlError::new(ErrorKind::Unavailable, "STARTING", "the service is starting, its catalog is not loaded yet")
@@ -178,6 +258,7 @@ impl Core {
             timeout: self.config.query_timeout,
             rows: self.config.max_result_rows,
             bytes: self.config.max_result_bytes,
+            results: Arc::clone(&self.results),
         }
     }
 

@@ -259,11 +259,11 @@ pub(crate) async fn explain_query(
         Err(e) => lines.push(format!("as a materialized view: not possible: {e}")),
     }
     let plan = session.plan_query(query).await?;
-    let plan = session.state.optimize(&plan)?;
+    let plan = session.optimize(&plan)?;
     lines.push("as a query:".to_owned());
     lines.extend(plan.display_indent().to_string().lines().map(|l| format!("  {l}")));
     if verbose {
-        let physical = session.state.create_physical_plan(&plan).await?;
+        let physical = session.physical(&plan).await?;
         lines.push("physical plan:".to_owned());
         let shown = datafusion::physical_plan::displayable(physical.as_ref()).indent(true).to_string();
         lines.extend(shown.lines().map(|l| format!("  {l}")));

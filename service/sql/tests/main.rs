@@ -5,6 +5,7 @@
 mod catalog;
 mod ddl;
 mod end_to_end;
+mod limits;
 mod parser;
 mod planner;
 mod query;

@@ -108,7 +108,7 @@ async fn a_result_over_the_limit_is_refused_not_cut() {
     let env = limited(SqlConfig { max_result_rows: 10, ..SqlConfig::default() }).await;
     env.run("create table t (id bigint primary key); insert into t select * from generate_series(1, 20)").await;
     let error = env.error("select * from t").await;
-    assert_eq!((error.kind(), error.code), (ErrorKind::Exhausted, "RESULT_TOO_LARGE"));
+    assert_eq!((error.kind(), error.code), (ErrorKind::Invalid, "RESULT_TOO_LARGE"));
     assert_eq!(env.rows("select count(*) from t where id > 15").await, ["5"]);
 }
 

@@ -210,11 +210,7 @@ pub(crate) async fn insert(
     let Json(rows) = rows?;
     let object = state.object(ObjectKind::Table, &name)?;
     if rows.len() > MAX_INSERT_ROWS {
-        return Err(ApiError::new(
-            ErrorKind::Exhausted,
-            "TOO_MANY_ROWS",
-            format!("at most {MAX_INSERT_ROWS} rows at a time"),
-        ));
+        return Err(ApiError::invalid("TOO_MANY_ROWS", format!("at most {MAX_INSERT_ROWS} rows at a time")));
     }
     if rows.is_empty() {
         return Ok(Json(InsertedInfo { rows: 0 }));
@@ -239,7 +235,15 @@ fn insert_text(table: &CatalogObject, rows: &[JsonRow]) -> Result<String, ApiErr
         return Err(ApiError::invalid("ROWS_EMPTY", "no row names a column"));
     }
     let names: Vec<String> = columns.iter().map(|c| literal::identifier(&c.name)).collect();
-    let mut text = format!("INSERT INTO {} ({}) VALUES ", literal::identifier(&table.name), names.join(", "));
+    // one cast a column instead of one a value: a tenth of the words for the parser and the planner
+    let casts = columns.iter().enumerate().map(|(i, c)| literal::cast(&format!("v.c{i}"), &c.sql_type));
+    let casts = casts.collect::<Result<Vec<_>, _>>()?;
+    let mut text = format!(
+        "INSERT INTO {} ({}) SELECT {} FROM (VALUES ",
+        literal::identifier(&table.name),
+        names.join(", "),
+        casts.join(", ")
+    );
     let null = RawValue::NULL;
     for (i, row) in rows.iter().enumerate() {
         text.push_str(if i > 0 { ", (" } else { "(" });
@@ -247,9 +251,11 @@ fn insert_text(table: &CatalogObject, rows: &[JsonRow]) -> Result<String, ApiErr
             if c > 0 {
                 text.push_str(", ");
             }
-            text.push_str(&literal::typed(row.get(&column.name).map_or(null, |v| v), &column.sql_type)?);
+            text.push_str(&literal::value(row.get(&column.name).map_or(null, |v| v), &column.sql_type)?);
         }
         text.push(')');
     }
+    let places: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
+    text.push_str(&format!(") AS v({})", places.join(", ")));
     Ok(text)
 }

@@ -1,6 +1,12 @@
 //! `millstream check`: is everything outside there, permitted and sane? One line each, with the remedy; exit code 1 if anything failed.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use millstream_config::Config;
 use millstream_kafka::KafkaCluster;
@@ -56,9 +62,41 @@ async fn limited(check: impl Future<Output = Finding>) -> Finding {
 }
 
 async fn all(config: &Config) -> bool {
+    let ports = tell("ports", &ports(config));
     let kafka = kafka(config).await;
     let bucket = limited(bucket(config)).await;
-    tell("bucket", &bucket) && kafka
+    tell("bucket", &bucket) && kafka && ports
+}
+
+/// Both are bound at the same time, as `serve` does it, and given back at once.
+fn ports(config: &Config) -> Finding {
+    let wanted = [("server.listen", config.server.listen), ("server.probe_listen", config.server.probe_listen)];
+    let (mut held, mut wrong) = (Vec::new(), Vec::new());
+    for (key, address) in wanted {
+        match TcpListener::bind(address) {
+            Ok(listener) => held.push(listener),
+            Err(e) => wrong.push(format!("`{key}` {address}: {e}; {}", port_remedy(&e, address))),
+        }
+    }
+    if wrong.is_empty() {
+        Ok(format!("{} and {} are free", config.server.listen, config.server.probe_listen))
+    } else {
+        Err(wrong.join("; "))
+    }
+}
+
+fn port_remedy(error: &io::Error, address: SocketAddr) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "another process has it, perhaps a Millstream that runs already (`ss -ltnp 'sport = :{}'` tells which): stop it or choose another port",
+            address.port()
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address: use one of its own, or 0.0.0.0 for all".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: choose a higher one".to_owned(),
+        _ => "choose another address".to_owned(),
+    }
 }
 
 async fn kafka(config: &Config) -> bool {
@@ -66,13 +104,16 @@ async fn kafka(config: &Config) -> bool {
         Ok(cluster) => cluster as Arc<dyn LogSystem>,
         Err(e) => return tell("kafka", &Err(format!("{}; correct section `kafka`", chain(&e)))),
     };
-    if !tell("kafka", &limited(reachable(cluster.as_ref(), config)).await) {
+    let answer = limited(reachable(cluster.as_ref(), config)).await;
+    if !tell("kafka", &answer) {
         return false;
     }
+    let replicas = answer.ok().and_then(|answer| too_many_replicas(&answer, config.kafka.replicas));
+    let replicas = replicas.is_none_or(|wrong| tell("replicas", &Err(wrong)));
     // Both are told, also when the first one fails.
     let transactions = tell("transactions", &limited(transactions(cluster.as_ref(), config)).await);
     let wal = tell("write-ahead log", &limited(wal(cluster.as_ref(), config)).await);
-    transactions && wal
+    transactions && wal && replicas
 }
 
 async fn reachable(cluster: &dyn LogSystem, config: &Config) -> Finding {
@@ -80,6 +121,17 @@ async fn reachable(cluster: &dyn LogSystem, config: &Config) -> Finding {
     let answer = cluster.admin().ping(config.kafka.request_timeout).await;
     answer.map_err(|e| {
         format!("{}; is {servers} the right address (`kafka.bootstrap_servers`), reachable from here, and does `kafka.security_protocol` fit it?", chain(&e))
+    })
+}
+
+/// The answer to a ping names the brokers that are up. More replicas than that: no topic can be created.
+fn too_many_replicas(answer: &str, replicas: i32) -> Option<String> {
+    let brokers = answer.split_once("brokers ")?.1.split(',').filter(|b| !b.trim().is_empty()).count();
+    (brokers > 0 && replicas > brokers as i32).then(|| {
+        format!(
+            "`kafka.replicas` is {replicas}, but only {brokers} {} up, so that topics cannot be created; set `kafka.replicas: {brokers}`, or start more brokers",
+            if brokers == 1 { "broker is" } else { "brokers are" }
+        )
     })
 }
 
@@ -118,5 +170,35 @@ async fn bucket(config: &Config) -> Finding {
             bucket.name()
         )),
         Err(e) => Err(wrong(&e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_replicas_than_brokers_are_told_with_the_number_that_works() {
+        let answer = "cluster abc, brokers a:9092, b:9092";
+        assert_eq!(too_many_replicas(answer, 2), None);
+        let wrong = too_many_replicas(answer, 3).unwrap();
+        assert!(wrong.contains("set `kafka.replicas: 2`"), "{wrong}");
+        assert_eq!(too_many_replicas("a cluster that names no one", 3), None);
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_told_with_its_key() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = Config::default();
+        config.server.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        config.server.probe_listen = config.server.listen;
+        assert!(ports(&config).is_ok());
+        config.server.probe_listen = taken.local_addr().unwrap();
+        let wrong = ports(&config).unwrap_err();
+        assert!(wrong.contains("server.probe_listen") && wrong.contains("another process has it"), "{wrong}");
+        // one port for both is found, too
+        drop(taken);
+        config.server.listen = config.server.probe_listen;
+        assert!(ports(&config).is_err());
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn check(core: &Arc<Core>, columns: &[ColumnDef], schema: &mut TableS
                 datafusion::sql::sqlparser::ast::ExprWithAlias { expr: ast.clone(), alias: None },
                 &empty,
             )
-            .and_then(|e| cast(e, &wanted, &empty))
+            .and_then(|e| cast(session.bound_expr(e)?, &wanted, &empty))
             .map_err(|e| refuse(&SqlError::from(e).message))?;
         let value = match expr::simplify(&session.state, &planned, DFSchema::empty_ref()) {
             Ok(Expr::Literal(value, _)) => value,

@@ -1,6 +1,6 @@
 //! Rows into a table without a topic: one write to its region, with an id to ask with again when the outcome is unknown.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, UInt32Array, new_null_array},
@@ -13,6 +13,9 @@ use crate::{SqlError, StatementResult, catalog::Table, service::Core};
 
 /// Tries of one write whose outcome is unknown; all have the same id, so that it happens once.
 const ATTEMPTS: u32 = 5;
+
+/// How long a write waits for a full buffer before its client is told to send it again.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// `rows` has the visible columns. A delete keeps only the key.
 pub(super) async fn write(
@@ -38,14 +41,19 @@ pub(super) async fn write(
     let rows = last_of_each_key(&table.schema, stored(&table.schema, &rows, delete)?)?;
     let ops = vec![if delete { Op::Delete } else { Op::Insert }; rows.num_rows()];
     let write_id = rand::random::<u128>();
+    let patience = core.deps.clock.now_ms() + PATIENCE.as_millis() as u64;
     let mut attempt = 0;
     loop {
-        attempt += 1;
         match region.write(rows.clone(), ops.clone(), write_id).await {
             Ok(_) => return Ok(StatementResult::command(tag, Vec::new())),
-            Err(StorageError::AppendUnknown { .. }) if attempt < ATTEMPTS => {
+            Err(StorageError::AppendUnknown { .. }) if attempt + 1 < ATTEMPTS => {
+                attempt += 1;
                 tracing::warn!(region = %id, write_id = format!("{write_id:032x}"), attempt, "outcome of a write is unknown, asking again");
-                core.deps.clock.sleep(std::time::Duration::from_millis(200)).await;
+                core.deps.clock.sleep(Duration::from_millis(200)).await;
+            }
+            // nothing is written, and a flush is on its way: a write that is large beside the buffer of its region waits for it
+            Err(StorageError::WriteBufferFull { retry_after_ms, .. }) if core.deps.clock.now_ms() < patience => {
+                core.deps.clock.sleep(Duration::from_millis(retry_after_ms.clamp(50, 1_000))).await;
             }
             Err(e) => return Err(e.into()),
         }

@@ -3,11 +3,11 @@
 use datafusion::sql::sqlparser::{
     ast,
     dialect::PostgreSqlDialect,
-    parser::Parser,
+    parser::{Parser, ParserError},
     tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
 };
 
-use super::statement::Name;
+use super::{depth, dialect::BoundedDialect, statement::Name};
 use crate::SqlError;
 
 pub(crate) const DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
@@ -24,20 +24,37 @@ pub(crate) fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     text: &'a str,
-    /// Byte offset of each line.
-    lines: Vec<usize>,
+    /// For each line the byte offset of its first character, and of each `STRIDE`th after it: a long line is not walked for each place in it.
+    lines: Vec<Vec<usize>>,
 }
+
+const STRIDE: usize = 64;
+
+/// Characters of a name in our grammar.
+const MOST_NAME: usize = 255;
 
 impl<'a> Source<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
+        let mut lines = vec![vec![0]];
+        let mut in_line = 0;
+        for (at, c) in text.char_indices() {
+            in_line += 1;
+            if c == '\n' {
+                lines.push(vec![at + 1]);
+                in_line = 0;
+            } else if in_line % STRIDE == 0 {
+                lines.last_mut().expect("there is a first line").push(at + c.len_utf8());
+            }
+        }
         Self { text, lines }
     }
 
     fn offset(&self, at: Location) -> usize {
-        let line = self.lines.get((at.line as usize).saturating_sub(1)).copied().unwrap_or(self.text.len());
-        let rest = &self.text[line..];
-        line + rest.char_indices().nth((at.column as usize).saturating_sub(1)).map_or(rest.len(), |(i, _)| i)
+        let Some(line) = self.lines.get((at.line as usize).saturating_sub(1)) else { return self.text.len() };
+        let column = (at.column as usize).saturating_sub(1);
+        let Some(mark) = line.get(column / STRIDE) else { return self.text.len() };
+        let rest = &self.text[*mark..];
+        mark + rest.char_indices().nth(column % STRIDE).map_or(rest.len(), |(i, _)| i)
     }
 
     /// The words from the first to the last of `tokens`.
@@ -152,6 +169,10 @@ impl<'a> Cursor<'a> {
         let at = self.location();
         match self.peek() {
             Some(Token::Word(w)) if !w.value.is_empty() => {
+                let chars = w.value.chars().take(MOST_NAME + 1).count();
+                if chars > MOST_NAME {
+                    return Err(SqlError::invalid(format!("{what} has more than {MOST_NAME} characters")).at(at));
+                }
                 self.next += 1;
                 let value = if w.quote_style.is_some() { w.value.clone() } else { w.value.to_lowercase() };
                 Ok(Name { value, at })
@@ -206,19 +227,27 @@ impl<'a> Cursor<'a> {
 
     /// The library's parser over the rest of the statement.
     pub(crate) fn rest_query(&mut self) -> Result<Box<ast::Query>, SqlError> {
-        let at_end = self.tokens.last().map_or(Location::new(1, 1), |t| t.span.end);
-        let mut parser = parser_over(self.tokens(self.next, self.tokens.len()));
-        let query = parser.parse_query().map_err(|e| SqlError::from(e).at(at_end))?;
+        let tokens = self.tokens(self.next, self.tokens.len());
+        let dialect = BoundedDialect::of(tokens.len());
+        let mut parser = parser_over(&dialect, tokens);
+        let query = parser.parse_query().map_err(|e| self.failed(e, &parser))?;
         self.finish(&mut parser)?;
+        depth::check_tree(&query)?;
         Ok(query)
     }
 
     pub(crate) fn rest_statement(&mut self) -> Result<ast::Statement, SqlError> {
-        let at_end = self.tokens.last().map_or(Location::new(1, 1), |t| t.span.end);
-        let mut parser = parser_over(self.tokens(self.next, self.tokens.len()));
-        let statement = parser.parse_statement().map_err(|e| SqlError::from(e).at(at_end))?;
+        let tokens = self.tokens(self.next, self.tokens.len());
+        let dialect = BoundedDialect::of(tokens.len());
+        let mut parser = parser_over(&dialect, tokens);
+        let statement = parser.parse_statement().map_err(|e| self.failed(e, &parser))?;
         self.finish(&mut parser)?;
+        depth::check_tree(&statement)?;
         Ok(statement)
+    }
+
+    fn failed(&self, error: ParserError, parser: &Parser<'_>) -> SqlError {
+        placed(error, parser, self.tokens)
     }
 
     fn finish(&mut self, parser: &mut Parser<'_>) -> Result<(), SqlError> {
@@ -234,17 +263,25 @@ impl<'a> Cursor<'a> {
 
 /// One expression that uses all of `tokens`.
 pub(crate) fn expression(tokens: &[TokenWithSpan]) -> Result<ast::Expr, SqlError> {
-    let at_end = tokens.last().map_or(Location::new(1, 1), |t| t.span.end);
-    let mut parser = parser_over(tokens);
-    let expr = parser.parse_expr().map_err(|e| SqlError::from(e).at(at_end))?;
+    let dialect = BoundedDialect::of(tokens.len());
+    let mut parser = parser_over(&dialect, tokens);
+    let expr = parser.parse_expr().map_err(|e| placed(e, &parser, tokens))?;
     let left = parser.peek_token();
     if left.token == Token::EOF {
+        depth::check_tree(&expr)?;
         Ok(expr)
     } else {
         Err(SqlError::syntax(format!("unexpected {}", left.token)).at(left.span.start))
     }
 }
 
-fn parser_over(tokens: &[TokenWithSpan]) -> Parser<'static> {
-    Parser::new(&DIALECT).with_tokens_with_locations(tokens.to_vec())
+/// Where the parser stopped, if it does not tell itself.
+fn placed(error: ParserError, parser: &Parser<'_>, tokens: &[TokenWithSpan]) -> SqlError {
+    let at_end = tokens.last().map_or(Location::new(1, 1), |t| t.span.end);
+    let stopped = parser.peek_token();
+    SqlError::from(error).at(if stopped.token == Token::EOF { at_end } else { stopped.span.start })
+}
+
+fn parser_over<'d>(dialect: &'d BoundedDialect, tokens: &[TokenWithSpan]) -> Parser<'d> {
+    Parser::new(dialect).with_tokens_with_locations(tokens.to_vec())
 }

@@ -9,7 +9,7 @@ use super::{
     options::with_clause,
     statement::{ColumnDef, CreateDerived, CreateTable, DerivedKind, Name, Statement},
 };
-use crate::SqlError;
+use crate::{SqlError, planner::bounds::MOST_COLUMNS};
 
 /// After CREATE.
 pub(super) fn create(c: &mut Cursor<'_>) -> Result<Statement, SqlError> {
@@ -75,6 +75,9 @@ fn create_table(c: &mut Cursor<'_>) -> Result<CreateTable, SqlError> {
     let mut primary_key: Vec<Name> = Vec::new();
     c.expect_symbol(&Token::LParen)?;
     loop {
+        if columns.len() == MOST_COLUMNS {
+            return Err(SqlError::invalid(format!("a table has at most {MOST_COLUMNS} columns")).at(c.location()));
+        }
         table_element(c, &mut columns, &mut primary_key)?;
         if !c.symbol(&Token::Comma) {
             break;
@@ -116,6 +119,9 @@ fn table_element(
         c.expect_symbol(&Token::LParen)?;
         let mut names = Vec::new();
         loop {
+            if names.len() == MOST_COLUMNS {
+                return Err(SqlError::invalid(format!("a table has at most {MOST_COLUMNS} columns")).at(c.location()));
+            }
             names.push(c.name("a column name")?);
             if !c.symbol(&Token::Comma) {
                 break;

@@ -8,6 +8,8 @@ use super::{
 };
 use crate::SqlError;
 
+const MOST_OPTIONS: usize = 200;
+
 /// Nothing if there is no WITH.
 pub(super) fn with_clause(c: &mut Cursor<'_>) -> Result<Vec<OptionEntry>, SqlError> {
     if !c.word("WITH") {
@@ -16,6 +18,9 @@ pub(super) fn with_clause(c: &mut Cursor<'_>) -> Result<Vec<OptionEntry>, SqlErr
     c.expect_symbol(&Token::LParen)?;
     let mut entries: Vec<OptionEntry> = Vec::new();
     loop {
+        if entries.len() == MOST_OPTIONS {
+            return Err(SqlError::option(format!("more than {MOST_OPTIONS} options")).at(c.location()));
+        }
         let key = key(c)?;
         if entries.iter().any(|e| e.key.value == key.value) {
             return Err(SqlError::option(format!("option {} is given twice", key.value)).at(key.at));

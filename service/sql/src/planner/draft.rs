@@ -14,7 +14,7 @@ use millstream_stream::plan::{AggCall, AggLayout};
 use millstream_types::{Column, RegionId, TableId, TableSchema};
 
 use super::{
-    expr,
+    bounds, expr,
     session::Session,
     streamable,
     walk::{Flow, walk},
@@ -99,6 +99,7 @@ pub(crate) async fn draft(
     at: Location,
 ) -> Result<Draft, SqlError> {
     streamable::check(&session.state, query, at)?;
+    let session = &session.for_view();
     let plan = session.plan_query(query.clone()).await.map_err(|e| e.at(at))?;
     let plan = session.analyze(plan)?;
     let in_view = kind == DerivedKind::View && every_group_reaches_the_view(&plan);
@@ -140,6 +141,11 @@ fn finish(mut flow: Flow, in_view: bool) -> Result<Draft, SqlError> {
         agg.in_view = in_view.then(|| flow.carried.clone());
         // a filter above must see the old row, which it may have let pass
         agg.emit_before = filtered > aggregated;
+    }
+    for node in &flow.nodes {
+        if let DraftNode::Project(outputs) = node {
+            bounds::constants_fit(outputs.iter().map(|o| expr::constant_bytes(&o.expr)).sum())?;
+        }
     }
     prune(&mut flow.nodes, &mut flow.input);
     Ok(Draft { input: flow.input, nodes: flow.nodes, schema: TableSchema { id: 1, columns, primary_key: key } })

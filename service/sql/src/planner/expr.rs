@@ -5,15 +5,19 @@ use std::{collections::HashMap, sync::Arc};
 use datafusion::{
     common::{
         DFSchema, DFSchemaRef,
-        tree_node::{Transformed, TreeNode},
+        tree_node::{Transformed, TreeNode, TreeNodeRecursion},
     },
     execution::context::{ExecutionProps, SessionState},
     logical_expr::{Expr, physical_planning_context::PhysicalPlanningContext, simplify::SimplifyContext},
     optimizer::simplify_expressions::ExprSimplifier,
-    physical_expr::{PhysicalExpr, create_physical_expr, expressions::Column as PhysicalColumn},
+    physical_expr::{
+        PhysicalExpr, create_physical_expr,
+        expressions::{Column as PhysicalColumn, Literal},
+    },
     sql::unparser::Unparser,
 };
 
+use super::functions;
 use crate::SqlError;
 
 /// Constants folded, casts moved from columns to constants.
@@ -50,12 +54,26 @@ pub(crate) fn as_column(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     expr.downcast_ref::<PhysicalColumn>().map(PhysicalColumn::index)
 }
 
+/// Bytes of the long constants in an expression.
+pub(crate) fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> usize {
+    let mut bytes = 0;
+    let seen = expr.apply(|node| {
+        if let Some(constant) = node.downcast_ref::<Literal>() {
+            bytes += Some(constant.value().size()).filter(|s| *s > 256).unwrap_or_default();
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    seen.expect("looking at constants returns no error of its own");
+    bytes
+}
+
 pub(crate) fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(PhysicalColumn::new(name, index))
 }
 
 /// The expression as SQL, for EXPLAIN.
 pub(crate) fn text(expr: &Expr) -> String {
+    let expr = &functions::as_written(expr.clone());
     let text = match Unparser::default().with_pretty(true).expr_to_sql(expr) {
         Ok(sql) => sql.to_string(),
         Err(_) => expr.human_display().to_string(),

@@ -4,14 +4,15 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use datafusion::{
     catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider},
-    common::{ResolvedTableReference, TableReference},
+    common::{DataFusionError, ResolvedTableReference, TableReference},
     execution::{
         FunctionRegistry, SessionStateBuilder,
         config::SessionConfig,
         context::SessionState,
         runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
     },
-    logical_expr::LogicalPlan,
+    logical_expr::{Expr, LogicalPlan},
+    physical_plan::ExecutionPlan,
     sql::{
         parser::Statement as DfStatement,
         sqlparser::{
@@ -21,6 +22,11 @@ use datafusion::{
     },
 };
 
+use super::{
+    bounds,
+    functions::{self, bounded::Budget},
+    meter,
+};
 use crate::{SqlError, error::nearest, query::aggregates};
 
 const CATALOG: &str = "millstream";
@@ -54,6 +60,8 @@ pub(crate) fn runtime(memory_bytes: usize) -> Result<Arc<RuntimeEnv>, SqlError> 
 pub(crate) struct Session {
     pub(crate) state: SessionState,
     public: Arc<dyn SchemaProvider>,
+    /// What functions may make.
+    budget: Arc<Budget>,
 }
 
 impl Session {
@@ -62,10 +70,18 @@ impl Session {
         public: Arc<dyn SchemaProvider>,
         system: Option<Arc<dyn SchemaProvider>>,
     ) -> Result<Self, SqlError> {
-        let mut state =
-            SessionStateBuilder::new().with_default_features().with_config(config()).with_runtime_env(runtime).build();
+        let budget = Budget::of_query(Arc::clone(&runtime.memory_pool));
+        let mut state = SessionStateBuilder::new()
+            .with_expr_planners(vec![Arc::new(functions::TypePlanner(Arc::clone(&budget)))])
+            .with_default_features()
+            .with_config(config())
+            .with_runtime_env(runtime)
+            .build();
         for aggregate in aggregates::all() {
             state.register_udaf(aggregate)?;
+        }
+        for function in functions::of_types(&budget) {
+            state.register_udf(function)?;
         }
         let catalog = MemoryCatalogProvider::new();
         catalog.register_schema(PUBLIC, Arc::clone(&public))?;
@@ -73,14 +89,38 @@ impl Session {
             catalog.register_schema(SYSTEM, system)?;
         }
         state.catalog_list().register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-        Ok(Self { state, public })
+        Ok(Self { state, public, budget })
     }
 
-    /// The logical plan as written, with names and types checked.
+    /// The same session for a view: what its functions may make does not depend on what else runs.
+    pub(crate) fn for_view(&self) -> Self {
+        Self { budget: Budget::of_view(), ..self.clone() }
+    }
+
+    /// The logical plan as written, with names and types checked, small enough, and with bounded functions.
     pub(crate) async fn plan(&self, statement: ast::Statement) -> Result<LogicalPlan, SqlError> {
         let wrapped = DfStatement::Statement(Box::new(statement.clone()));
         self.check_tables(&wrapped, &statement)?;
-        Ok(self.state.statement_to_plan(wrapped).await?)
+        let plan = self.state.statement_to_plan(wrapped).await?;
+        bounds::check(&plan)?;
+        functions::bound_plan(plan, &self.budget)
+    }
+
+    /// Optimised, and checked again for what the optimiser has folded.
+    pub(crate) fn optimize(&self, plan: &LogicalPlan) -> Result<LogicalPlan, SqlError> {
+        let plan = self.state.optimize(plan)?;
+        bounds::check_constants(&plan)?;
+        functions::bound_plan(plan, &self.budget)
+    }
+
+    /// Of an optimised plan.
+    pub(crate) async fn physical(&self, optimized: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
+        let physical = self.state.query_planner().create_physical_plan(optimized, &self.state).await?;
+        Ok(meter::metered(physical)?)
+    }
+
+    pub(crate) fn bound_expr(&self, expr: Expr) -> Result<Expr, DataFusionError> {
+        functions::bound_expr(expr, &self.budget)
     }
 
     pub(crate) async fn plan_query(&self, query: ast::Query) -> Result<LogicalPlan, SqlError> {

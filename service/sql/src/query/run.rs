@@ -2,22 +2,36 @@
 
 use std::{sync::Arc, time::Duration};
 
-use arrow::{array::RecordBatch, datatypes::SchemaRef};
-use datafusion::{logical_expr::LogicalPlan, physical_plan::execute_stream};
+use arrow::{
+    array::{RecordBatch, RecordBatchOptions},
+    datatypes::SchemaRef,
+};
+use datafusion::{
+    execution::memory_pool::{MemoryConsumer, MemoryPool},
+    logical_expr::LogicalPlan,
+    physical_plan::execute_stream,
+};
 use futures::TryStreamExt;
 use millstream_types::{
     ErrorKind,
     runtime::{Clock, Tasks},
 };
 
-use crate::{SqlError, planner::session::Session};
+use crate::{
+    SqlError,
+    planner::{functions::bounded::counted, session::Session},
+    result::batch_bytes,
+    stack::Deep,
+};
 
 /// What one query may use; the memory of all of them is `SqlConfig::query_memory_bytes`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Limits {
     pub(crate) timeout: Duration,
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
+    /// Of the results of all queries.
+    pub(crate) results: Arc<dyn MemoryPool>,
 }
 
 #[derive(Debug)]
@@ -34,12 +48,13 @@ pub(crate) async fn run(
     tasks: &Tasks,
     clock: &Arc<dyn Clock>,
 ) -> Result<Answer, SqlError> {
-    let query = tasks.compute("query", async move { collect(&session, &plan, limits).await });
+    let timeout = limits.timeout;
+    let query = tasks.compute("query", Deep::new(async move { collect(&session, &plan, limits).await }));
     let stop = AbortOnDrop(query.abort_handle());
     let answer = tokio::select! {
         answer = query => answer,
-        () = clock.sleep(limits.timeout) => {
-            return Err(SqlError::new(ErrorKind::Exhausted, "QUERY_TIMEOUT", format!("the query took longer than {} ms", limits.timeout.as_millis()))
+        () = clock.sleep(timeout) => {
+            return Err(SqlError::new(ErrorKind::Exhausted, "QUERY_TIMEOUT", format!("the query took longer than {} ms", timeout.as_millis()))
                 .hint("raise sql.query_timeout, read by key, or keep the result up to date as a materialized view"));
         }
     };
@@ -63,27 +78,44 @@ impl Drop for AbortOnDrop {
     }
 }
 
+/// The batch, which counts against all results that wait for their clients as long as it lives.
+fn held(batch: RecordBatch, bytes: usize, results: &Arc<dyn MemoryPool>) -> Result<RecordBatch, SqlError> {
+    let reservation = MemoryConsumer::new("result").register(results);
+    if reservation.try_grow(bytes).is_err() {
+        return Err(SqlError::new(
+            ErrorKind::Exhausted,
+            "RESULTS_WAITING",
+            "the results of other queries that wait for their clients have all the memory there is for results",
+        )
+        .hint("try again later, or add a LIMIT"));
+    }
+    let mut columns = batch.columns().to_vec();
+    if let Some(first) = columns.first_mut() {
+        *first = counted(first, reservation)?;
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
+}
+
 async fn collect(session: &Session, plan: &LogicalPlan, limits: Limits) -> Result<Answer, SqlError> {
-    let physical = session.state.create_physical_plan(plan).await?;
+    let physical = session.physical(&session.optimize(plan)?).await?;
     let schema = physical.schema();
     let mut stream = execute_stream(physical, session.state.task_ctx())?;
     let (mut rows, mut bytes, mut batches) = (0, 0, Vec::new());
     while let Some(batch) = stream.try_next().await? {
         rows += batch.num_rows();
-        // The rows' own share: batches of one scan are slices of the same buffers, which would count again with each of them.
-        for column in batch.columns() {
-            bytes += column.to_data().get_slice_memory_size()?;
-        }
+        let own = batch_bytes(&batch)?;
+        bytes += own;
         if rows > limits.rows || bytes > limits.bytes {
             return Err(SqlError::new(
-                ErrorKind::Exhausted,
+                ErrorKind::Invalid,
                 "RESULT_TOO_LARGE",
                 format!("the result has more than {} rows or {} MiB", limits.rows, limits.bytes >> 20),
             )
             .hint("add a LIMIT or a WHERE, or work in parts"));
         }
         if batch.num_rows() > 0 {
-            batches.push(batch);
+            batches.push(held(batch, own, &limits.results)?);
         }
     }
     Ok(Answer { schema, batches })

@@ -75,7 +75,7 @@ impl RegionWorkerLoop {
         }
         let reason = format!(
             "data_loss: records [{from}, {to}) were removed by retention before they were read: \
-             ALTER TABLE {} SET (on_data_loss = 'continue') accepts the loss, or drop the table and create it again",
+             drop table {} and create it again, with on_data_loss = 'continue' if it shall go on after a loss",
             shared.table_name
         );
         self.handle_quarantine(shared, reason, Some((from, to)));

@@ -142,7 +142,7 @@ async fn an_expired_position_follows_the_policy() {
         (status.state, status.gaps.as_slice()),
         ("quarantined", &["retention [10, 20) policy fail".to_owned()][..])
     );
-    assert!(status.reason.unwrap().contains("ALTER TABLE in SET (on_data_loss = 'continue')"));
+    assert!(status.reason.unwrap().contains("drop table in and create it again"));
     assert_eq!(appended(&standing).await, (0..10).collect::<Vec<_>>(), "reads go on");
 
     // The same find is listed once.

@@ -295,13 +295,21 @@ fn ended(
     joined(run, result).and(Err(StreamError::Stopped { what: "committer" }))
 }
 
-/// A region without a cut is closed or quarantined: the job goes on with the others and says so.
+/// A region that is closed or quarantined: the job goes on with the others and says so.
 fn closed_input(run: &Run, cuts: &EpochCuts) -> Option<Reason> {
-    let missing: Vec<String> =
-        run.plan.input.regions.iter().filter(|r| !cuts.cuts.contains_key(r)).map(ToString::to_string).collect();
-    (!missing.is_empty()).then(|| Reason {
+    let mut stopped: Vec<String> = Vec::new();
+    for id in &run.plan.input.regions {
+        // A quarantined region stays readable, so it has a cut, which does not move any more.
+        let status = run.ctx.storage.region(*id).map(|r| r.status()).filter(|s| s.state == "quarantined");
+        match status {
+            Some(status) => stopped.push(format!("{id} is quarantined: {}", status.reason.unwrap_or_default())),
+            None if !cuts.cuts.contains_key(id) => stopped.push(format!("{id} is closed")),
+            None => {}
+        }
+    }
+    (!stopped.is_empty()).then(|| Reason {
         code: "input_closed".into(),
-        message: format!("regions {} of {} are closed or quarantined", missing.join(", "), run.plan.input.table_name),
+        message: format!("regions of {} stand still: {}", run.plan.input.table_name, stopped.join("; ")),
     })
 }
 
