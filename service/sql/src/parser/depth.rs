@@ -20,6 +20,8 @@ const MOST_TOKENS: usize = 1_000_000;
 pub(crate) const MOST_LEVELS: usize = 500;
 /// Tables, subqueries and set operations of one statement.
 pub(crate) const MOST_RELATIONS: usize = 100;
+/// Subqueries of expressions within each other: DataFusion's rewriting of them to joins takes twice the time with each level (24 levels: minutes).
+const MOST_SUBQUERIES: usize = 10;
 /// Open brackets at one place; also of types in types.
 const MOST_BRACKETS: usize = 64;
 /// Words and signs in a row without a comma, over all open brackets. A bound of what the parser builds, far above what the tree is allowed.
@@ -124,9 +126,15 @@ fn deeper(at: Location) -> SqlError {
     too_deep(format!("an expression has more than {MOST_LEVELS} levels: operators in a row count as levels"), at)
 }
 
+fn has_subquery(expr: &Expr) -> bool {
+    matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
+}
+
 #[derive(Default)]
 struct Levels {
     now: usize,
+    /// Expressions with a subquery around this place.
+    subqueries: usize,
     relations: usize,
     too_deep: bool,
 }
@@ -166,6 +174,11 @@ impl Visitor for Levels {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
         self.down();
+        self.subqueries += usize::from(has_subquery(expr));
+        if self.subqueries > MOST_SUBQUERIES {
+            let message = format!("more than {MOST_SUBQUERIES} subqueries within each other in expressions");
+            return ControlFlow::Break(Box::new(too_deep(message, Location::empty())));
+        }
         // the place of a leaf is known without walking down once more
         if self.too_deep && matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_)) {
             return ControlFlow::Break(Box::new(deeper(expr.span().start)));
@@ -173,8 +186,9 @@ impl Visitor for Levels {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, _expr: &Expr) -> ControlFlow<Self::Break> {
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
         self.now -= 1;
+        self.subqueries -= usize::from(has_subquery(expr));
         ControlFlow::Continue(())
     }
 }
