@@ -189,6 +189,23 @@ fn from_diagnostic(error: &mut SqlError, diagnostic: &Diagnostic) {
     }
 }
 
+impl SqlError {
+    /// An error of planning. What DataFusion calls internal there is a type or shape that one of its rules did not expect: the statement is what must change.
+    pub(crate) fn of_planning(e: DataFusionError) -> Self {
+        let unexpected = match e.find_root() {
+            DataFusionError::Internal(text) => text.lines().next().map(lower_first),
+            _ => None,
+        };
+        let mut error = Self::from(e);
+        if let Some(text) = unexpected {
+            error.kind = ErrorKind::Invalid;
+            error.code = "NOT_PLANNED";
+            error.message = format!("the statement cannot be planned: {text}");
+        }
+        error
+    }
+}
+
 impl From<DataFusionError> for SqlError {
     fn from(e: DataFusionError) -> Self {
         let root = e.find_root();

@@ -101,14 +101,14 @@ impl Session {
     pub(crate) async fn plan(&self, statement: ast::Statement) -> Result<LogicalPlan, SqlError> {
         let wrapped = DfStatement::Statement(Box::new(statement.clone()));
         self.check_tables(&wrapped, &statement)?;
-        let plan = self.state.statement_to_plan(wrapped).await?;
+        let plan = self.state.statement_to_plan(wrapped).await.map_err(SqlError::of_planning)?;
         bounds::check(&plan)?;
         functions::bound_plan(plan, &self.budget)
     }
 
     /// Optimised, and checked again for what the optimiser has folded.
     pub(crate) fn optimize(&self, plan: &LogicalPlan) -> Result<LogicalPlan, SqlError> {
-        let plan = self.state.optimize(plan)?;
+        let plan = self.state.optimize(plan).map_err(SqlError::of_planning)?;
         bounds::check_constants(&plan)?;
         functions::bound_plan(plan, &self.budget)
     }
