@@ -3,10 +3,10 @@
 //! Two steps. The tokens bound what the library's parser may build: it makes one level of a tree of a few words in a row (`a OR b OR ..`), whatever its own
 //! limit of nesting says. Then the tree is measured exactly. Not here: what planning makes of the tree (`planner::bounds`).
 
-use std::ops::ControlFlow;
+use std::{collections::HashMap, ops::ControlFlow};
 
 use datafusion::sql::sqlparser::{
-    ast::{Expr, Query, Spanned, TableFactor, Visit, Visitor},
+    ast::{Expr, ObjectName, ObjectNamePart, Query, Spanned, TableFactor, Visit, Visitor, With, visit_relations},
     keywords::Keyword,
     tokenizer::{Location, Token, TokenWithSpan},
 };
@@ -20,6 +20,8 @@ const MOST_TOKENS: usize = 1_000_000;
 pub(crate) const MOST_LEVELS: usize = 500;
 /// Tables, subqueries and set operations of one statement.
 pub(crate) const MOST_RELATIONS: usize = 100;
+/// Queries that a WITH stands for when each of its names is replaced by its query, as planning does.
+const MOST_EXPANDED: u64 = 2_000;
 /// Subqueries of expressions within each other: DataFusion's rewriting of them to joins takes twice the time with each level (24 levels: minutes).
 const MOST_SUBQUERIES: usize = 10;
 /// Open brackets at one place; also of types in types.
@@ -126,6 +128,32 @@ fn deeper(at: Location) -> SqlError {
     too_deep(format!("an expression has more than {MOST_LEVELS} levels: operators in a row count as levels"), at)
 }
 
+/// How many queries a query with these names becomes.
+fn expanded(query: &Query, with: &With) -> u64 {
+    let mut sizes: HashMap<&str, u64> = HashMap::default();
+    let size = |tree: &dyn Fn(&mut dyn FnMut(&ObjectName)), sizes: &HashMap<&str, u64>| {
+        let mut sum = 1_u64;
+        tree(&mut |name| {
+            if let [ObjectNamePart::Identifier(name)] = &name.0[..] {
+                sum = sum.saturating_add(sizes.get(name.value.as_str()).copied().unwrap_or(0));
+            }
+        });
+        sum
+    };
+    for cte in &with.cte_tables {
+        let of_cte = size(&|f| relations(&cte.query, f), &sizes);
+        sizes.insert(&cte.alias.name.value, of_cte);
+    }
+    size(&|f| relations(&query.body, f), &sizes)
+}
+
+fn relations(tree: &impl Visit, f: &mut dyn FnMut(&ObjectName)) {
+    let _: ControlFlow<()> = visit_relations(tree, |name| {
+        f(name);
+        ControlFlow::Continue(())
+    });
+}
+
 fn has_subquery(expr: &Expr) -> bool {
     matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }
@@ -149,8 +177,24 @@ impl Levels {
 impl Visitor for Levels {
     type Break = Box<SqlError>;
 
-    fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<Self::Break> {
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
         self.down();
+        if let Some(with) = &query.with {
+            let at = with.with_token.0.span.start;
+            self.relations += with.cte_tables.len();
+            if self.relations > MOST_RELATIONS {
+                return ControlFlow::Break(Box::new(too_deep(
+                    format!("more than {MOST_RELATIONS} tables and subqueries"),
+                    at,
+                )));
+            }
+            if expanded(query, with) > MOST_EXPANDED {
+                let message = format!(
+                    "the names of WITH stand for more than {MOST_EXPANDED} queries when each is replaced by its query"
+                );
+                return ControlFlow::Break(Box::new(too_deep(message, at)));
+            }
+        }
         ControlFlow::Continue(())
     }
 
