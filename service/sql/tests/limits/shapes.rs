@@ -125,6 +125,7 @@ const SHAPES: &[Shape] = &[
 const SIZES: [usize; 9] = [10, 24, 60, 200, 450, 1_000, 6_000, 30_000, 200_000];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes, and has not been seen to end for every shape yet: `-- --ignored`, SHAPE=name for one"]
 async fn no_shape_of_any_size_ends_the_process() {
     let env = table().await;
     let only = std::env::var("SHAPE").ok();
