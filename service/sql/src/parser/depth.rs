@@ -131,27 +131,24 @@ fn deeper(at: Location) -> SqlError {
 /// How many queries a query with these names becomes.
 fn expanded(query: &Query, with: &With) -> u64 {
     let mut sizes: HashMap<&str, u64> = HashMap::default();
-    let size = |tree: &dyn Fn(&mut dyn FnMut(&ObjectName)), sizes: &HashMap<&str, u64>| {
-        let mut sum = 1_u64;
-        tree(&mut |name| {
-            if let [ObjectNamePart::Identifier(name)] = &name.0[..] {
-                sum = sum.saturating_add(sizes.get(name.value.as_str()).copied().unwrap_or(0));
-            }
-        });
-        sum
-    };
     for cte in &with.cte_tables {
-        let of_cte = size(&|f| relations(&cte.query, f), &sizes);
-        sizes.insert(&cte.alias.name.value, of_cte);
+        let size = size(&cte.query, &sizes);
+        sizes.insert(&cte.alias.name.value, size);
     }
-    size(&|f| relations(&query.body, f), &sizes)
+    size(&query.body, &sizes)
 }
 
-fn relations(tree: &impl Visit, f: &mut dyn FnMut(&ObjectName)) {
-    let _: ControlFlow<()> = visit_relations(tree, |name| {
-        f(name);
+/// One for the tree itself, and what the names in it stand for.
+fn size(tree: &impl Visit, sizes: &HashMap<&str, u64>) -> u64 {
+    let mut sum = 1_u64;
+    let walked: ControlFlow<()> = visit_relations(tree, |name: &ObjectName| {
+        if let [ObjectNamePart::Identifier(name)] = &name.0[..] {
+            sum = sum.saturating_add(sizes.get(name.value.as_str()).copied().unwrap_or(0));
+        }
         ControlFlow::Continue(())
     });
+    debug_assert!(walked.is_continue(), "nothing above breaks off");
+    sum
 }
 
 fn has_subquery(expr: &Expr) -> bool {
