@@ -30,7 +30,7 @@ pub(crate) fn split(text: &str) -> (Vec<Piece<'_>>, &str) {
             }
             [quote @ (b'\'' | b'"'), ..] => at = after(text, at + 1, &(*quote as char).to_string()),
             [b'-', b'-', ..] => at = text[at..].find('\n').map_or(bytes.len(), |n| at + n),
-            [b'/', b'*', ..] => at = after_comment(bytes, at),
+            [b'/', b'*', ..] => at = after_comment(bytes, at).unwrap_or(bytes.len()),
             [b'$', ..] => at = after_dollar(text, at),
             _ => at += 1,
         }
@@ -54,14 +54,17 @@ fn statement(text: &str, from: usize, to: usize) -> Option<Piece<'_>> {
     Some(Piece::Statement { text: found.trim(), line: 1 + text[..start].matches('\n').count() })
 }
 
-/// Only white space and comments.
+/// Only white space and comments; an open comment is not blank, because it is an error or goes on.
 pub(crate) fn is_blank(text: &str) -> bool {
     let mut rest = text.trim_start();
     loop {
         rest = match rest.as_bytes() {
             [] => return true,
             [b'-', b'-', ..] => rest.split_once('\n').map_or("", |(_, after)| after),
-            [b'/', b'*', ..] => &rest[after_comment(rest.as_bytes(), 0)..],
+            [b'/', b'*', ..] => match after_comment(rest.as_bytes(), 0) {
+                Some(end) => &rest[end..],
+                None => return false,
+            },
             _ => return false,
         }
         .trim_start();
@@ -73,8 +76,8 @@ fn after(text: &str, at: usize, end: &str) -> usize {
     text[at..].find(end).map_or(text.len(), |n| at + n + end.len())
 }
 
-/// Comments nest.
-fn after_comment(bytes: &[u8], mut at: usize) -> usize {
+/// The place after the comment that begins at `at`, if it ends. Comments nest.
+fn after_comment(bytes: &[u8], mut at: usize) -> Option<usize> {
     let mut depth = 0u32;
     while at < bytes.len() {
         match &bytes[at..] {
@@ -82,13 +85,13 @@ fn after_comment(bytes: &[u8], mut at: usize) -> usize {
             [b'*', b'/', ..] => {
                 (depth, at) = (depth - 1, at + 2);
                 if depth == 0 {
-                    return at;
+                    return Some(at);
                 }
             }
             _ => at += 1,
         }
     }
-    at
+    None
 }
 
 /// After `$tag$ .. $tag$`, or after the one `$`.
@@ -129,6 +132,8 @@ mod tests {
         assert_eq!(split(";; -- x\n;"), (vec![], ""));
         assert!(is_blank(" /* a */ -- b"));
         assert!(!is_blank("-- a\nb"));
+        assert!(!is_blank("/* a"));
+        assert_eq!(all("/* a /* b */;"), [Piece::Statement { text: "/* a /* b */;", line: 1 }]);
     }
 
     #[test]
