@@ -41,6 +41,8 @@ mod journal;
 mod log;
 mod node;
 mod protocol;
+#[cfg(test)]
+mod tests;
 mod topics;
 mod txn;
 
