@@ -355,6 +355,8 @@ async fn rate_zero_holds_the_scan_and_not_the_barriers() {
     eventually(&world, "barriers go on", |s| s.committed_epoch > epoch).await;
     let s = world.service.job(world.plan.job).unwrap();
     assert!(s.backfills.iter().all(|b| b.rows == 0 && b.paused == ["limit"]), "{s:?}");
+    let whole = s.backfills.iter().find(|b| b.region == world.inputs[0].id()).unwrap();
+    assert_eq!((whole.total, whole.fraction), (100, 0.0), "known before anything is scanned, although nothing was written since CREATE");
     world.service.set_rate_limit(world.plan.job, Some(1_000_000)).unwrap();
     world.service.wait_running(world.plan.job).await.unwrap();
     world.settle().await;

@@ -58,6 +58,14 @@ impl RegionInput {
         let rows = self.region.estimate(Some(below), self.cut, &Pos::NotStarted).rows;
         if self.topic_fed { rows.min((self.cut.0 - below.0).max(0) as u64) } else { rows }
     }
+
+    /// What the pass will have scanned in the end, in each epoch anew: the first cut need not be above the position that a scan starts from.
+    fn expect_total(&mut self) {
+        if let Some(Work::Scan { above, below, after }) = self.machine.scan() {
+            let left = self.region.estimate(above, below, &after).rows;
+            self.machine.total = self.machine.total.max(self.machine.scanned + left);
+        }
+    }
 }
 
 /// The input of one job: all its regions.
@@ -151,6 +159,7 @@ impl BackfillExecutor {
             for i in 0..self.regions.len() {
                 if let Some(cut) = cuts.cuts.get(&self.regions[i].region.id()) {
                     self.advance(i, *cut, down).await?;
+                    self.regions[i].expect_total();
                 }
             }
             self.sweep(newer, down).await?;
@@ -191,9 +200,6 @@ impl BackfillExecutor {
         let left = if p.at == Pos::End { 0 } else { r.region.estimate(p.above, p.below, &p.at).rows };
         r.policy = r.machine.choose(behind, left, &thresholds);
         let work = r.machine.begin(cut, r.policy);
-        if let Some(Work::Scan { above, below, after }) = r.machine.scan() {
-            r.machine.total = r.machine.total.max(r.machine.scanned + r.region.estimate(above, below, &after).rows);
-        }
         if let Some(Work::Advance { from, to, until }) = work {
             let request = self.request(Some(from), to, Pos::NotStarted, until, self.config.chunk_rows);
             let mut stream = self.regions[i].region.scan(request);
