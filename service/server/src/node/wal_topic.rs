@@ -122,7 +122,27 @@ pub(crate) fn verify(info: &TopicInfo, shards: u32) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use millstream_types::testing::MemoryLog;
+
     use super::*;
+
+    #[tokio::test]
+    async fn only_the_topic_that_the_bucket_was_used_with_is_taken() {
+        let (log, bucket) = (MemoryLog::new(), Bucket::memory());
+        let config =
+            Config::from_yaml("version: 1\nkafka:\n  bootstrap_servers: k:1\nobject_store:\n  url: memory:///\n")
+                .unwrap();
+        let topic = crate::settings::wal_topic(&config);
+        for _ in 0..2 {
+            ensure(log.system().admin(), &bucket, &config).await.unwrap();
+        }
+        log.recreate_topic(&topic);
+        let error = ensure(log.system().admin(), &bucket, &config).await.unwrap_err().to_string();
+        assert!(error.contains("deleted and created again") && error.contains("kafka.bootstrap_servers"), "{error}");
+        let error = ensure(MemoryLog::new().system().admin(), &bucket, &config).await.unwrap_err().to_string();
+        assert!(error.contains("it does not exist, and the bucket was used with it"), "{error}");
+        ensure(MemoryLog::new().system().admin(), &Bucket::memory(), &config).await.unwrap();
+    }
 
     fn info(partitions: i32, config: &[(&str, &str)]) -> TopicInfo {
         let config = CREATED.iter().chain(config).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
