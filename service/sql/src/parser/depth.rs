@@ -6,22 +6,27 @@
 use std::{collections::HashMap, ops::ControlFlow};
 
 use datafusion::sql::sqlparser::{
-    ast::{Expr, ObjectName, ObjectNamePart, Query, Spanned, TableFactor, Visit, Visitor, With, visit_relations},
+    ast::{
+        Expr, GroupByExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, Spanned, TableFactor, Visit, Visitor, With,
+        visit_relations,
+    },
     keywords::Keyword,
     tokenizer::{Location, Token, TokenWithSpan},
 };
 use millstream_types::ErrorKind;
 
-use crate::SqlError;
+use crate::{SqlError, planner::bounds::MOST_COLUMNS};
 
-/// Tokens of one text, about 0.3 KiB of memory each until it is planned. An INSERT of 10,000 rows with 40 columns has 800,000.
-const MOST_TOKENS: usize = 1_000_000;
+/// Tokens of one text, about 0.3 KiB of memory each until it is planned. An INSERT of 10,000 rows with 50 columns has 1,020,000.
+pub(crate) const MOST_TOKENS: usize = 1_200_000;
 /// Levels of an expression or of subqueries.
 pub(crate) const MOST_LEVELS: usize = 500;
 /// Tables, subqueries and set operations of one statement.
 pub(crate) const MOST_RELATIONS: usize = 100;
 /// Queries that a WITH stands for when each of its names is replaced by its query, as planning does.
 const MOST_EXPANDED: u64 = 2_000;
+/// WITH within each other: the search for the names of tables looks at each of them twice, so twice the time with each level (24 levels: minutes).
+const MOST_WITHS: usize = 8;
 /// Subqueries of expressions within each other: DataFusion's rewriting of them to joins takes twice the time with each level (24 levels: minutes).
 const MOST_SUBQUERIES: usize = 10;
 /// Open brackets at one place; also of types in types.
@@ -43,7 +48,7 @@ pub(crate) fn too_deep(message: String, at: Location) -> SqlError {
 pub(super) fn check_length(tokens: &[TokenWithSpan]) -> Result<(), SqlError> {
     match tokens.get(MOST_TOKENS) {
         Some(token) => Err(too_long(
-            format!("the text has {} words and signs, the limit is {MOST_TOKENS}", tokens.len()),
+            format!("the text has more than {MOST_TOKENS} words and signs"),
             token.span.start,
             "send it in parts: several INSERTs of fewer rows",
         )),
@@ -155,11 +160,22 @@ fn has_subquery(expr: &Expr) -> bool {
     matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }
 
+/// Planning compares each column of a list with each other one.
+fn check_list(of: &str, length: usize, at: Location) -> ControlFlow<Box<SqlError>> {
+    if length <= MOST_COLUMNS {
+        return ControlFlow::Continue(());
+    }
+    let error = too_long(format!("{length} {of}, the limit is {MOST_COLUMNS}"), at, "keep parts of it as views, and join them");
+    ControlFlow::Break(Box::new(error))
+}
+
 #[derive(Default)]
 struct Levels {
     now: usize,
     /// Expressions with a subquery around this place.
     subqueries: usize,
+    /// Queries with a WITH around this place.
+    withs: usize,
     relations: usize,
     too_deep: bool,
 }
@@ -178,6 +194,11 @@ impl Visitor for Levels {
         self.down();
         if let Some(with) = &query.with {
             let at = with.with_token.0.span.start;
+            self.withs += 1;
+            if self.withs > MOST_WITHS {
+                let error = too_deep(format!("more than {MOST_WITHS} WITH within each other"), at);
+                return ControlFlow::Break(Box::new(error.hint("write the names side by side in one WITH")));
+            }
             self.relations += with.cte_tables.len();
             if self.relations > MOST_RELATIONS {
                 return ControlFlow::Break(Box::new(too_deep(
@@ -192,11 +213,26 @@ impl Visitor for Levels {
                 return ControlFlow::Break(Box::new(too_deep(message, at)));
             }
         }
-        ControlFlow::Continue(())
+        let order = match query.order_by.as_ref().map(|o| &o.kind) {
+            Some(OrderByKind::Expressions(list)) => list.len(),
+            _ => 0,
+        };
+        check_list("columns of an ORDER BY", order, Location::empty())
     }
 
-    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<Self::Break> {
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
+        let at = select.select_token.0.span.start;
+        let groups = match &select.group_by {
+            GroupByExpr::Expressions(list, _) => list.len(),
+            GroupByExpr::All(_) => 0,
+        };
+        check_list("columns of a SELECT", select.projection.len(), at)?;
+        check_list("columns of a GROUP BY", groups, at)
+    }
+
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
         self.now -= 1;
+        self.withs -= usize::from(query.with.is_some());
         ControlFlow::Continue(())
     }
 

@@ -26,9 +26,9 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>, SqlError> {
 }
 
 fn parse_all(text: &str) -> Result<Vec<Parsed>, SqlError> {
-    let tokens = cursor::tokenize(text)?;
-    depth::check_length(&tokens)?;
     let source = Source::new(text);
+    let tokens = cursor::tokenize(&source, depth::MOST_TOKENS)?;
+    depth::check_length(&tokens)?;
     let mut parsed = Vec::new();
     for tokens in tokens.split(|t| t.token == Token::SemiColon) {
         let Some(first) = tokens.first() else { continue };

@@ -3,6 +3,7 @@
 mod greedy;
 mod odd;
 mod ordinary;
+mod planning;
 mod shapes;
 
 use std::{sync::Arc, time::Duration};

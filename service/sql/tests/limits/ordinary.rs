@@ -8,11 +8,17 @@ use crate::support::Real;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ordinary_long_statements_work() {
     let env = table().await;
+    let columns = joined(50, ",", |i| format!("c{i} bigint"));
+    execute(&env, format!("create table wide50 ({columns})")).await.unwrap();
     let statements = [
         format!("insert into t (id, name) values {}", joined(10_000, ",", |i| format!("({i}, 'n{i}')"))),
         format!(
             "insert into t (id, d) values {}",
             joined(10_000, ",", |i| format!("({i}, cast('{i}.5' as decimal(12,2)))"))
+        ),
+        format!(
+            "insert into wide50 values {}",
+            joined(10_000, ",", |i| format!("({})", joined(50, ", ", |c| format!("{}", i * c))))
         ),
         format!("select count(*) from t where id in ({})", joined(10_000, ",", |i| i.to_string())),
         format!("select count(*) from t where name in ({})", joined(10_000, ",", |i| format!("'{i}'"))),
