@@ -84,8 +84,12 @@ impl SqlError {
     /// An object of the catalog whose rows may not be there as its statement says.
     pub(crate) fn broken(kind: ObjectKind, name: &str, reason: &str) -> Self {
         let hint = match kind {
-            ObjectKind::Table => "SHOW REGIONS tells where it stands; drop the table and create it again to read its topic anew, or to insert its rows again",
-            ObjectKind::View | ObjectKind::Sink => "SHOW CREATE keeps its statement: drop it and create it again, and it is filled from its input; its topic stays",
+            ObjectKind::Table => {
+                "SHOW REGIONS tells where it stands; drop the table and create it again to read its topic anew, or to insert its rows again"
+            }
+            ObjectKind::View | ObjectKind::Sink => {
+                "SHOW CREATE keeps its statement: drop it and create it again, and it is filled from its input; its topic stays"
+            }
         };
         Self::conflict("BROKEN", format!("{} {name} cannot be read: {reason}", kind.word())).hint(hint)
     }

@@ -22,8 +22,10 @@ pub(crate) struct PlanningMetrics {
 impl PlanningMetrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let running = IntGauge::new("millstream_sql_plannings", "Statements that are being parsed or planned")?;
-        let overdue =
-            IntGauge::new("millstream_sql_plannings_overdue", "Plannings that go on although their client has its error")?;
+        let overdue = IntGauge::new(
+            "millstream_sql_plannings_overdue",
+            "Plannings that go on although their client has its error",
+        )?;
         let refused = IntCounter::new(
             "millstream_sql_plannings_refused_total",
             "Statements refused since all threads for planning were taken",

@@ -7,11 +7,9 @@ use std::{
     time::Duration,
 };
 
-use datafusion::{
-    execution::{
-        memory_pool::{GreedyMemoryPool, MemoryPool},
-        runtime_env::RuntimeEnv,
-    },
+use datafusion::execution::{
+    memory_pool::{GreedyMemoryPool, MemoryPool},
+    runtime_env::RuntimeEnv,
 };
 use futures::FutureExt;
 use millstream_storage::{Storage, object_store::Bucket};
@@ -226,7 +224,7 @@ fn kind_of(statement: &Statement) -> &'static str {
 /// Texts above this size wait for each other.
 const LARGE_TEXT: usize = 1 << 20;
 /// What all large texts together may need, in KiB.
-const LARGE_TEXTS_KIB: usize = 1 << 20;
+const LARGE_TEXTS_KIB: usize = 512 << 10;
 /// What is kept of those that wait for the others, in KiB.
 const WAITING_TEXTS_KIB: usize = 64 << 10;
 /// Bytes that are parsed where they come in: less than a few milliseconds.

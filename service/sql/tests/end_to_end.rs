@@ -334,7 +334,8 @@ async fn what_lost_its_log_is_refused_with_reason_and_remedy_wherever_it_would_b
     let real = cluster().await;
     real.run(ORDERS).await;
     real.run("create table notes (id bigint primary key, v varchar); insert into notes values (1, 'a')").await;
-    let totals = "create materialized view totals as select customer_id, sum(amount) as total from orders group by customer_id";
+    let totals =
+        "create materialized view totals as select customer_id, sum(amount) as total from orders group by customer_id";
     let above = "create materialized view above as select customer_id from totals where total > 1";
     real.run(&format!("{totals}; {above}; wait for totals; wait for above")).await;
     let before = real.rows("select * from totals order by 1").await;
@@ -363,7 +364,10 @@ async fn what_lost_its_log_is_refused_with_reason_and_remedy_wherever_it_would_b
         let error = real.sql.execute(text).await.expect_err(text);
         assert_eq!((error.code, error.kind()), ("BROKEN", ErrorKind::Conflict), "{text}: {error}");
         assert!(error.message.contains("shared wal"), "{text}: {error}");
-        assert!(error.hint.as_ref().is_some_and(|h| h.contains("drop") && h.contains("create it again")), "{text}: {error}");
+        assert!(
+            error.hint.as_ref().is_some_and(|h| h.contains("drop") && h.contains("create it again")),
+            "{text}: {error}"
+        );
     }
     assert!(real.sql.validate("create materialized view more as select customer_id from totals").await.is_err());
     real.run("explain select * from totals; show create totals; show views; describe totals").await;

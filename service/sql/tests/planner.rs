@@ -256,7 +256,6 @@ async fn a_constant_that_cannot_be_worked_out_is_refused_when_the_view_is_create
         (format!("select length({huge}) as g, count(*) as r from orders group by length({huge})"), "VALUE_TOO_LARGE"),
         (format!("select n, count(*) as r from orders group by n having count(*) > length({huge})"), "VALUE_TOO_LARGE"),
         ("select order_id, n + 1 / 0 as r from orders".to_owned(), "QUERY_FAILED"),
-        ("select order_id, cast('x' as int) as r from orders".to_owned(), "QUERY_FAILED"),
     ] {
         for text in [
             format!("create materialized view bad as {view}"),
@@ -269,7 +268,10 @@ async fn a_constant_that_cannot_be_worked_out_is_refused_when_the_view_is_create
         }
         assert!(env.sql.validate(&format!("create materialized view bad as {view}")).await.is_err(), "{view}");
     }
+    let error = env.error("create materialized view bad as select order_id, cast('x' as int) as r from orders").await;
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     // a row that comes to a constant that fails, fails; others need not
-    env.run("create materialized view some as select order_id, case when n = 0 then 1 / 0 else n end as r from orders").await;
+    env.run("create materialized view some as select order_id, case when n = 0 then 1 / 0 else n end as r from orders")
+        .await;
     env.run("create materialized view good as select order_id, repeat('x', 1000) as r from orders where note <> repeat('y', 100000)").await;
 }

@@ -107,7 +107,9 @@ impl<'a> Source<'a> {
 
     fn offset(&self, at: Location) -> usize {
         let behind = self.marks.partition_point(|(line, column, _)| (*line, *column) <= (at.line, at.column));
-        let Some((mut line, mut column, from)) = behind.checked_sub(1).and_then(|i| self.marks.get(i).copied()) else { return 0 };
+        let Some((mut line, mut column, from)) = behind.checked_sub(1).and_then(|i| self.marks.get(i).copied()) else {
+            return 0;
+        };
         for (i, c) in self.text[from..].char_indices() {
             if (line, column) >= (at.line, at.column) {
                 return from + i;
@@ -381,7 +383,9 @@ mod tests {
                         // equality of tokens leaves out their places
                         assert_eq!(format!("{tokens:?}"), format!("{expected:?}"), "{text} in steps of {step}");
                     }
-                    (Err(e), Err(expected)) => assert_eq!(e.to_string(), expected.to_string(), "{text} in steps of {step}"),
+                    (Err(e), Err(expected)) => {
+                        assert_eq!(e.to_string(), expected.to_string(), "{text} in steps of {step}")
+                    }
                     (got, expected) => panic!("{text} in steps of {step}: {got:?}, not {expected:?}"),
                 }
             }

@@ -7,8 +7,8 @@ use std::{collections::HashMap, ops::ControlFlow};
 
 use datafusion::sql::sqlparser::{
     ast::{
-        Expr, GroupByExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, Spanned, TableFactor, Visit, Visitor, With,
-        visit_relations,
+        Expr, GroupByExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, Spanned, TableFactor, Visit,
+        Visitor, With, visit_relations,
     },
     keywords::Keyword,
     tokenizer::{Location, Token, TokenWithSpan},
@@ -27,6 +27,8 @@ pub(crate) const MOST_RELATIONS: usize = 100;
 const MOST_EXPANDED: u64 = 2_000;
 /// WITH within each other: the search for the names of tables looks at each of them twice, so twice the time with each level (24 levels: minutes).
 const MOST_WITHS: usize = 8;
+/// Columns of one ORDER BY: the time of planning grows with their square, and more (1,000 columns: seconds).
+const MOST_ORDER: usize = 500;
 /// Subqueries of expressions within each other: DataFusion's rewriting of them to joins takes twice the time with each level (24 levels: minutes).
 const MOST_SUBQUERIES: usize = 10;
 /// Open brackets at one place; also of types in types.
@@ -161,11 +163,11 @@ fn has_subquery(expr: &Expr) -> bool {
 }
 
 /// Planning compares each column of a list with each other one.
-fn check_list(of: &str, length: usize, at: Location) -> ControlFlow<Box<SqlError>> {
-    if length <= MOST_COLUMNS {
+fn check_list(of: &str, length: usize, most: usize, at: Location) -> ControlFlow<Box<SqlError>> {
+    if length <= most {
         return ControlFlow::Continue(());
     }
-    let error = too_long(format!("{length} {of}, the limit is {MOST_COLUMNS}"), at, "keep parts of it as views, and join them");
+    let error = too_long(format!("{length} {of}, the limit is {most}"), at, "keep parts of it as views, and join them");
     ControlFlow::Break(Box::new(error))
 }
 
@@ -213,11 +215,13 @@ impl Visitor for Levels {
                 return ControlFlow::Break(Box::new(too_deep(message, at)));
             }
         }
-        let order = match query.order_by.as_ref().map(|o| &o.kind) {
-            Some(OrderByKind::Expressions(list)) => list.len(),
-            _ => 0,
-        };
-        check_list("columns of an ORDER BY", order, Location::empty())
+        if let Some(OrderByKind::Expressions(list)) = query.order_by.as_ref().map(|o| &o.kind)
+            && list.len() > MOST_ORDER
+        {
+            let at = list.first().map_or(Location::empty(), |first| first.expr.span().start);
+            return check_list("columns of an ORDER BY", list.len(), MOST_ORDER, at);
+        }
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
@@ -226,8 +230,8 @@ impl Visitor for Levels {
             GroupByExpr::Expressions(list, _) => list.len(),
             GroupByExpr::All(_) => 0,
         };
-        check_list("columns of a SELECT", select.projection.len(), at)?;
-        check_list("columns of a GROUP BY", groups, at)
+        check_list("columns of a SELECT", select.projection.len(), MOST_COLUMNS, at)?;
+        check_list("columns of a GROUP BY", groups, MOST_COLUMNS, at)
     }
 
     fn post_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
