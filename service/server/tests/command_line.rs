@@ -5,7 +5,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-fn millstream(args: &[&str], input: &str) -> (i32, String, String) {
+/// Exit code, output and complaints of one call.
+pub(crate) fn millstream(args: &[&str], input: &str) -> (i32, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_millstream"))
         .args(args)
         .stdin(Stdio::piped())

@@ -1,13 +1,8 @@
 //! `millstream sql`: the shell at a terminal, and the same commands in a script.
 
-use std::{
-    io::Write,
-    process::{Command, Output, Stdio},
-};
-
 use serde_json::{Value, json};
 
-use crate::{fake_service::FakeService, terminal::Terminal};
+use crate::{command_line::millstream, fake_service::FakeService, terminal::Terminal};
 
 fn rows(columns: &[(&str, &str)], rows: Value) -> Option<(u16, Value)> {
     let columns: Vec<Value> = columns.iter().map(|(n, t)| json!({"name": n, "type": t})).collect();
@@ -153,33 +148,20 @@ fn tab_completes_keywords_tables_and_columns() {
     assert_eq!(t.wait().code(), Some(0));
 }
 
-fn run(args: &[&str], input: &str) -> (i32, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_millstream"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
-    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
-}
-
 #[test]
 fn a_script_knows_the_commands_and_stops_at_the_first_failure_with_its_line() {
     let (service, dir) = (FakeService::start(script), tempfile::tempdir().unwrap());
     let file = dir.path().join("more.sql");
     std::fs::write(&file, "SELECT 7;\n").unwrap();
     let input = format!("\\d orders\n\\i {}\nSELECT 1,\n  missing;\nSELECT 8;", file.display());
-    let (code, out, err) = run(&["sql", "--url", &service.url, "--output", "csv"], &input);
+    let (code, out, err) = millstream(&["sql", "--url", &service.url, "--output", "csv"], &input);
     assert_eq!(code, 1);
     assert!(out.contains("order_id,BIGINT\n") && out.ends_with("id,note\n1,one\n20,\n"), "{out}");
     assert!(err.contains("LINE 4:   missing\n          ^\n"), "{err}");
     assert_eq!(service.seen().last().unwrap(), "SELECT 1,\n  missing");
-    let (code, out, _) = run(&["sql", "--url", &service.url, "-c", "SELECT 1\\q\nSELECT 2"], "");
+    let (code, out, _) = millstream(&["sql", "--url", &service.url, "-c", "SELECT 1\\q\nSELECT 2"], "");
     assert_eq!((code, out.matches("(2 rows)").count()), (0, 1));
     std::fs::write(&file, format!("\\i {}", file.display())).unwrap();
-    let (code, _, err) = run(&["sql", "--url", &service.url, "-f", file.to_str().unwrap()], "");
+    let (code, _, err) = millstream(&["sql", "--url", &service.url, "-f", file.to_str().unwrap()], "");
     assert_eq!((code, err.contains("do they call each other")), (1, true), "{err}");
 }

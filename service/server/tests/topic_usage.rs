@@ -1,11 +1,9 @@
 //! `millstream topic` without a broker: what is wrong is said before anything is tried, and a broker that is away is not waited for.
 
-use std::process::Command;
+use crate::command_line::millstream;
 
 fn topic(args: &[&str]) -> (i32, String, String) {
-    let out = Command::new(env!("CARGO_BIN_EXE_millstream")).arg("topic").args(args).output().unwrap();
-    let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
-    (out.status.code().unwrap(), text(out.stdout), text(out.stderr))
+    millstream(&[&["topic"], args].concat(), "")
 }
 
 #[test]

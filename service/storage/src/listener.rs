@@ -11,6 +11,8 @@ pub enum Point {
     WriteParked,
     AppendSent,
     AppendCommitted,
+    /// Nothing was read back yet.
+    AppendUnknown,
     Applied,
     Frozen,
     FlushStart,

@@ -71,46 +71,51 @@ impl Keeper {
         std::mem::replace(&mut self.plain, true)
     }
 
-    pub(crate) fn take(&mut self, part: &Part, out: &mut Parts) {
+    pub(crate) fn take(&mut self, part: Part, out: &mut Parts) {
         let Part { block, start, len } = part;
         let end = start + len;
-        self.row(block, *start, out);
-        if block.plain && *len >= 3 {
+        if block.plain && len >= 3 {
             // Single versions that are no deletes are always kept.
+            self.row(block.clone(), start, out);
             self.finish(out);
-            out.push(block, start + 1, len - 2);
-            self.row(block, end - 1, out);
+            out.push(&block, start + 1, len - 2);
         } else {
-            for row in start + 1..end {
-                self.row(block, row, out);
+            for row in start..end - 1 {
+                self.row(block.clone(), row, out);
             }
         }
+        self.row(block, end - 1, out);
     }
 
-    fn row(&mut self, block: &Arc<Block>, row: usize, out: &mut Parts) {
-        if self.rows.last().is_some_and(|last| !same_key(last, block, row)) {
+    fn row(&mut self, block: Arc<Block>, row: usize, out: &mut Parts) {
+        if self.rows.last().is_some_and(|last| !same_key(last, &block, row)) {
             self.finish(out);
         }
         // A sequence that two sources hold (a replay that was flushed meanwhile) is one version.
         if self.versions.last().is_some_and(|(seq, _)| *seq == block.seqs[row]) {
             return;
         }
-        self.rows.push((block.clone(), row));
         self.versions.push((block.seqs[row], block.is_delete(row)));
+        self.rows.push((block, row));
     }
 
     /// All versions of the key were seen.
     pub(crate) fn finish(&mut self, out: &mut Parts) {
-        self.rule.apply(&self.versions, &mut self.kept);
+        // The newest version is always kept, but for a delete: what most keys are.
+        if !matches!(self.versions[..], [] | [(_, false)]) {
+            self.rule.apply(&self.versions, &mut self.kept);
+        } else {
+            self.kept.clear();
+            self.kept.resize(self.versions.len(), true);
+        }
         let mut puts = 0;
-        for ((block, row), kept) in self.rows.iter().zip(&self.kept) {
+        for ((block, row), kept) in self.rows.drain(..).zip(&self.kept) {
             if *kept {
                 puts += 1;
-                self.plain &= puts == 1 && !block.is_delete(*row);
-                out.push(block, *row, 1);
+                self.plain &= puts == 1 && !block.is_delete(row);
+                out.push_owned(block, row);
             }
         }
-        self.rows.clear();
         self.versions.clear();
     }
 }

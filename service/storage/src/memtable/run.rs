@@ -10,7 +10,7 @@ use millstream_types::{Op, Seq};
 
 use crate::{
     StorageError,
-    layout::{DELETE, Keys, Layout, PUT, batch_bytes, ops, sequences},
+    layout::{DELETE, Keys, Layout, PUT, batch_bytes, head, ops, sequences},
 };
 
 /// Sorted rows: keyed by (key ascending, sequence descending), append by (sequence, ord).
@@ -164,12 +164,4 @@ fn store(layout: &Layout, rows: &RecordBatch, last: ArrayRef, seqs: &[i64]) -> R
     columns.push(Arc::new(Int64Array::from(seqs.to_vec())));
     columns.push(last);
     Ok(RecordBatch::try_new(layout.stored.clone(), columns)?)
-}
-
-/// The first 16 bytes as a number that orders like the bytes: most comparisons of a sort end here without touching the arena.
-fn head(key: &[u8]) -> u128 {
-    let mut bytes = [0; 16];
-    let n = key.len().min(16);
-    bytes[..n].copy_from_slice(&key[..n]);
-    u128::from_be_bytes(bytes)
 }

@@ -270,15 +270,27 @@ impl Parts {
     }
 
     pub(crate) fn push(&mut self, block: &Arc<Block>, start: usize, len: usize) {
-        self.rows += len;
-        if let Some(last) = self.parts.last_mut()
-            && Arc::ptr_eq(&last.block, block)
-            && last.start + last.len == start
-        {
-            last.len += len;
-            return;
+        if !self.joined(block, start, len) {
+            self.parts.push(Part { block: block.clone(), start, len });
         }
-        self.parts.push(Part { block: block.clone(), start, len });
+    }
+
+    /// One row, without counting a reference up and down.
+    pub(crate) fn push_owned(&mut self, block: Arc<Block>, row: usize) {
+        if !self.joined(&block, row, 1) {
+            self.parts.push(Part { block, start: row, len: 1 });
+        }
+    }
+
+    fn joined(&mut self, block: &Arc<Block>, start: usize, len: usize) -> bool {
+        self.rows += len;
+        match self.parts.last_mut() {
+            Some(last) if Arc::ptr_eq(&last.block, block) && last.start + last.len == start => {
+                last.len += len;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Takes at most `max` rows from the front. Ends with a whole range where that gives at least half of `max`: a chunk that is a slice of one block

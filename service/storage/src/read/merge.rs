@@ -10,7 +10,12 @@ use arrow::array::RecordBatch;
 use millstream_types::Pos;
 
 use super::block::{Block, Part, Projection, gather};
-use crate::{StorageError, layout::Layout, memtable::Run, sst::SstFeed};
+use crate::{
+    StorageError,
+    layout::{Layout, head},
+    memtable::Run,
+    sst::SstFeed,
+};
 
 /// Most rows of one range.
 const RANGE_ROWS: usize = crate::sst::BATCH_ROWS;
@@ -57,8 +62,15 @@ pub(crate) struct Merger {
     until: Pos,
     /// Oldest first.
     sources: Vec<Source>,
-    /// Places in `sources`, by head ascending; those at their end are gone.
-    order: Vec<usize>,
+    /// By next row ascending; sources at their end are gone.
+    order: Vec<Next>,
+}
+
+/// A place in `sources`, and the beginning of its next key: most comparisons end there.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    head: u128,
+    source: usize,
 }
 
 impl Merger {
@@ -88,26 +100,28 @@ impl Merger {
     }
 
     fn add(&mut self, source: Source) {
+        let new = Next { head: head(source.head()), source: self.sources.len() };
         self.sources.push(source);
-        let new = self.sources.len() - 1;
-        let at = self.order.partition_point(|s| self.cmp(*s, new) == Ordering::Less);
+        let at = self.order.partition_point(|s| self.cmp(s, &new) == Ordering::Less);
         self.order.insert(at, new);
     }
 
     /// Order of two sources by their next row. One that is not open may hold any row at or above its bound, so it comes first among equals.
-    fn cmp(&self, a: usize, b: usize) -> Ordering {
-        let (x, y) = (&self.sources[a], &self.sources[b]);
-        x.head().cmp(y.head()).then_with(|| match (&x.block, &y.block) {
-            (Some((p, i)), Some((q, j))) => q.seqs[*j].cmp(&p.seqs[*i]).then(b.cmp(&a)),
-            (None, Some(_)) => Ordering::Less,
-            (Some(_), None) => Ordering::Greater,
-            (None, None) => a.cmp(&b),
+    fn cmp(&self, a: &Next, b: &Next) -> Ordering {
+        a.head.cmp(&b.head).then_with(|| {
+            let (x, y) = (&self.sources[a.source], &self.sources[b.source]);
+            x.head().cmp(y.head()).then_with(|| match (&x.block, &y.block) {
+                (Some((p, i)), Some((q, j))) => q.seqs[*j].cmp(&p.seqs[*i]).then(b.source.cmp(&a.source)),
+                (None, Some(_)) => Ordering::Less,
+                (Some(_), None) => Ordering::Greater,
+                (None, None) => a.source.cmp(&b.source),
+            })
         })
     }
 
     /// The next rows in order. No I/O.
     pub(crate) fn step(&mut self) -> Step {
-        let Some(&first) = self.order.first() else { return Step::End };
+        let Some(first) = self.order.first().map(|n| n.source) else { return Step::End };
         let source = &self.sources[first];
         // At an open source the smallest head is a real key; at a closed one, only a lower bound.
         if self.until != Pos::End && !self.until.covers(source.head()) {
@@ -115,71 +129,77 @@ impl Merger {
             return Step::End;
         }
         let Some((block, at)) = &source.block else { return Step::Load };
-        let (block, at) = (block.clone(), *at);
-        let end = self.end_of_range(&block, at, first);
-        self.advance(first, &block, end);
-        Step::Rows(Part { block, start: at, len: end - at })
+        let end = self.end_of_range(block, *at, first);
+        let part = Part { block: block.clone(), start: *at, len: end - at };
+        self.advance(first, end);
+        Step::Rows(part)
     }
 
     /// Where the range that begins at row `at` of the first source must end.
     fn end_of_range(&self, block: &Arc<Block>, at: usize, first: usize) -> usize {
         let mut end = block.len();
-        if let Some(&second) = self.order.get(1) {
-            let other = &self.sources[second];
+        if let Some(second) = self.order.get(1) {
+            let other = &self.sources[second.source];
             let limit = other.head();
             if block.last() >= limit {
+                // The order says that row `at` comes first.
                 end = match &other.block {
-                    None => block.gallop(at, |row| block.key(row) < limit),
+                    None => block.gallop(at + 1, |row| block.key(row) < limit),
                     Some((q, j)) => {
-                        let (seq, newer) = (q.seqs[*j], first > second);
-                        block.gallop(at, |row| match block.key(row).cmp(limit) {
-                            Ordering::Less => true,
-                            Ordering::Equal => block.seqs[row] > seq || (block.seqs[row] == seq && newer),
-                            Ordering::Greater => false,
+                        let (seq, newer) = (q.seqs[*j], first > second.source);
+                        block.gallop(at + 1, |row| {
+                            let key = block.key(row);
+                            match head(key).cmp(&second.head).then_with(|| key.cmp(limit)) {
+                                Ordering::Less => true,
+                                Ordering::Equal => block.seqs[row] > seq || (block.seqs[row] == seq && newer),
+                                Ordering::Greater => false,
+                            }
                         })
                     }
                 };
             }
         }
         if self.until != Pos::End && !self.until.covers(block.last()) {
-            end = end.min(block.gallop(at, |row| self.until.covers(block.key(row))));
+            end = end.min(block.gallop(at + 1, |row| self.until.covers(block.key(row))));
         }
-        // The order says that at least this row comes first. The limit keeps what a caller handles at a time small when a run is large.
+        // The limit keeps what a caller handles at a time small when a run is large.
         end.clamp(at + 1, at + RANGE_ROWS)
     }
 
     /// Moves the first source on and puts it where it belongs now.
-    fn advance(&mut self, first: usize, block: &Arc<Block>, end: usize) {
+    fn advance(&mut self, first: usize, end: usize) {
         let source = &mut self.sources[first];
-        if end < block.len() {
-            source.block = Some((block.clone(), end));
-        } else {
-            source.block = None;
-            let next = match &source.feed {
-                Feed::None => None,
-                Feed::Sst(feed) => feed.bound(),
-            };
-            match next {
-                None => {
+        match &mut source.block {
+            Some((block, at)) if end < block.len() => *at = end,
+            block => {
+                let next = match &source.feed {
+                    Feed::None => None,
+                    Feed::Sst(feed) => feed.bound(),
+                };
+                let Some(bound) = next else {
+                    *block = None;
                     self.order.remove(0);
                     return;
-                }
+                };
                 // Within a row group only the last key is known; across groups the bound rises.
-                Some(bound) => source.bound = bound.max(block.last()).to_vec(),
+                source.bound = block.as_ref().map_or(bound, |(block, _)| bound.max(block.last())).to_vec();
+                *block = None;
             }
         }
         self.sift();
     }
 
     fn sift(&mut self) {
-        let first = self.order[0];
-        let at = self.order[1..].partition_point(|s| self.cmp(*s, first) == Ordering::Less);
+        let source = self.order[0].source;
+        let first = Next { head: head(self.sources[source].head()), source };
+        self.order[0] = first;
+        let at = self.order[1..].partition_point(|s| self.cmp(s, &first) == Ordering::Less);
         self.order[..=at].rotate_left(1);
     }
 
     /// Opens the next block of the first source, after [`Step::Load`].
     pub(crate) async fn load(&mut self) -> Result<(), StorageError> {
-        let Some(&first) = self.order.first() else { return Ok(()) };
+        let Some(first) = self.order.first().map(|n| n.source) else { return Ok(()) };
         let source = &mut self.sources[first];
         let Feed::Sst(feed) = &mut source.feed else { return Ok(()) };
         loop {

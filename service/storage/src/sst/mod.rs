@@ -116,7 +116,7 @@ pub(crate) async fn write_merged(
     loop {
         match merger.step() {
             Step::Rows(part) => {
-                keeper.take(&part, &mut parts);
+                keeper.take(part, &mut parts);
                 if parts.rows() >= BATCH_ROWS {
                     writer.write(gather(&projection, &parts.take_all())?, keeper.take_plain()).await?;
                 }

@@ -170,6 +170,7 @@ impl Appender {
             CommitOutcome::Unknown(e) => {
                 self.ready = false;
                 tracing::warn!(shard = %self.shard.id, error = %chain(&e), "outcome of client writes is unknown, reading back");
+                self.ctx.at(Point::AppendUnknown, at).await;
                 self.resolve(writes).await;
             }
         }
@@ -277,14 +278,28 @@ impl Appender {
             self.ctx
                 .metrics
                 .append_unknown
-                .with_label_values(&[if found.is_some() { "committed" } else { "absent" }])
+                .with_label_values(&[match found {
+                    Some(_) => "committed",
+                    None if failed.contains(&write.region.id) => "lost",
+                    None => "absent",
+                }])
                 .inc();
             let region = write.region.id;
-            if failed.contains(&region) {
+            let failed = failed.contains(&region);
+            if failed && found.is_some() {
                 tracing::warn!(%region, "a committed write waits in the log until its region opens again");
             }
             for r in write.replies {
-                reply(r, found.ok_or(StorageError::AppendFailed { region, source: None }));
+                let answer = found.ok_or_else(|| match failed {
+                    // Its entries may be among what could not be read.
+                    true => StorageError::AppendUnknown {
+                        region,
+                        write_id: write.write_id,
+                        what: "the region could not take what the log holds, or the log lost entries before they were read back".into(),
+                    },
+                    false => StorageError::AppendFailed { region, source: None },
+                });
+                reply(r, answer);
             }
         }
     }
@@ -300,7 +315,7 @@ impl Appender {
                 targets.push(Target { region: write.region.clone(), from: write.region.applied() });
             }
         }
-        let from = from.max(ends.start.into());
+        // Not from the start of the log: where that is above, the replay asks whether what lies between was pruned or lost.
         let done = replay(&self.ctx, &self.shard, targets, Take::Writes, from, ends.high_watermark).await?;
         self.low = self.low.max(ends.high_watermark.into());
         Ok(done.failed.into_iter().map(|(id, _)| id).collect())

@@ -263,6 +263,28 @@ async fn a_log_that_somebody_else_trimmed_is_a_loss_and_no_empty_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_whose_outcome_was_trimmed_away_stays_unknown() {
+    let env = Env::new().await;
+    let region = env.create_open(&shared_spec(1, append_schema())).await;
+    write(&region, &[(1, Some(1))], 1).await.unwrap();
+    env.gates.hold(Point::AppendUnknown);
+    env.log.fail_next_commit(CommitFault::Unknown { committed: true });
+    let asked = {
+        let region = region.clone();
+        tokio::spawn(async move { write(&region, &[(2, Some(2))], 2).await })
+    };
+    env.gates.waiting(Point::AppendUnknown).await;
+    env.log.trim(&wal(), env.log.ends(&wal()).unwrap().high_watermark.0);
+    env.gates.release(Point::AppendUnknown);
+    let e = asked.await.unwrap().unwrap_err();
+    assert!(matches!(e, StorageError::AppendUnknown { write_id: 2, .. }), "{e}");
+    eventually("the region is quarantined: its rows are lost", async || {
+        (region.status().state == "quarantined", region.status().state)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prune_removes_nothing_needed() {
     let mut env = Env::new().await;
     let specs = [shared_spec(1, append_schema()), shared_spec(2, keyed_schema()), shared_spec(3, append_schema())];
