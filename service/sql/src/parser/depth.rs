@@ -3,12 +3,16 @@
 //! Two steps. The tokens bound what the library's parser may build: it makes one level of a tree of a few words in a row (`a OR b OR ..`), whatever its own
 //! limit of nesting says. Then the tree is measured exactly. Not here: what planning makes of the tree (`planner::bounds`).
 
-use std::{collections::HashMap, ops::ControlFlow};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    ops::ControlFlow,
+};
 
 use datafusion::sql::sqlparser::{
     ast::{
-        Expr, GroupByExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, Spanned, TableFactor, Visit,
-        Visitor, With, visit_relations,
+        Expr, Function, GroupByExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, Spanned, TableFactor,
+        Visit, Visitor, With, visit_relations,
     },
     keywords::Keyword,
     tokenizer::{Location, Token, TokenWithSpan},
@@ -29,6 +33,10 @@ const MOST_EXPANDED: u64 = 2_000;
 const MOST_WITHS: usize = 8;
 /// Columns of one ORDER BY: the time of planning grows with their square, and more (1,000 columns: seconds).
 const MOST_ORDER: usize = 500;
+/// Different OVER (..) of one statement: each is a sort and a step of its own that hands on all columns of the others (1,000: minutes).
+const MOST_WINDOWS: usize = 50;
+/// Sets of columns that one GROUP BY stands for: CUBE doubles them with each column.
+const MOST_GROUPING_SETS: u64 = 1_000;
 /// Subqueries of expressions within each other: DataFusion's rewriting of them to joins takes twice the time with each level (24 levels: minutes).
 const MOST_SUBQUERIES: usize = 10;
 /// Open brackets at one place; also of types in types.
@@ -162,6 +170,17 @@ fn has_subquery(expr: &Expr) -> bool {
     matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }
 
+fn grouping_sets(group_by: &GroupByExpr) -> u64 {
+    let GroupByExpr::Expressions(list, _) = group_by else { return 1 };
+    let sets = list.iter().map(|part| match part {
+        Expr::Cube(columns) => 2_u64.saturating_pow(columns.len() as u32),
+        Expr::Rollup(columns) => columns.len() as u64 + 1,
+        Expr::GroupingSets(sets) => sets.len() as u64,
+        _ => 1,
+    });
+    sets.fold(1, u64::saturating_mul)
+}
+
 /// Planning compares each column of a list with each other one.
 fn check_list(of: &str, length: usize, most: usize, at: Location) -> ControlFlow<Box<SqlError>> {
     if length <= most {
@@ -179,6 +198,8 @@ struct Levels {
     /// Queries with a WITH around this place.
     withs: usize,
     relations: usize,
+    /// Hashes of the OVER (..) seen.
+    windows: HashSet<u64>,
     too_deep: bool,
 }
 
@@ -230,6 +251,12 @@ impl Visitor for Levels {
             GroupByExpr::Expressions(list, _) => list.len(),
             GroupByExpr::All(_) => 0,
         };
+        let sets = grouping_sets(&select.group_by);
+        if sets > MOST_GROUPING_SETS {
+            let message = format!("the GROUP BY stands for {sets} sets of columns, the limit is {MOST_GROUPING_SETS}");
+            let hint = "name the sets that you need in GROUPING SETS";
+            return ControlFlow::Break(Box::new(too_long(message, at, hint)));
+        }
         check_list("columns of a SELECT", select.projection.len(), MOST_COLUMNS, at)?;
         check_list("columns of a GROUP BY", groups, MOST_COLUMNS, at)
     }
@@ -259,6 +286,14 @@ impl Visitor for Levels {
         if self.subqueries > MOST_SUBQUERIES {
             let message = format!("more than {MOST_SUBQUERIES} subqueries within each other in expressions");
             return ControlFlow::Break(Box::new(too_deep(message, Location::empty())));
+        }
+        if let Expr::Function(Function { over: Some(window), .. }) = expr {
+            self.windows.insert(BuildHasherDefault::<DefaultHasher>::default().hash_one(window));
+            if self.windows.len() > MOST_WINDOWS {
+                let message = format!("more than {MOST_WINDOWS} different OVER (..)");
+                let hint = "give functions the same OVER (..), or work in several statements";
+                return ControlFlow::Break(Box::new(too_long(message, expr.span().start, hint)));
+            }
         }
         // the place of a leaf is known without walking down once more
         if self.too_deep && matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_)) {

@@ -33,9 +33,8 @@ fn parse_all(text: &str) -> Result<Vec<Parsed>, SqlError> {
     for tokens in tokens.split(|t| t.token == Token::SemiColon) {
         let Some(first) = tokens.first() else { continue };
         if parsed.len() == MOST_STATEMENTS {
-            return Err(
-                SqlError::syntax(format!("more than {MOST_STATEMENTS} statements in one text")).at(first.span.start)
-            );
+            let error = SqlError::syntax(format!("more than {MOST_STATEMENTS} statements in one text"));
+            return Err(error.at(first.span.start).hint("send them in several texts"));
         }
         depth::check_tokens(tokens)?;
         let mut cursor = Cursor::new(&source, tokens);

@@ -35,7 +35,8 @@ impl Deadline {
     }
 
     pub(crate) fn left(&self, clock: &dyn Clock) -> Duration {
-        Duration::from_millis(self.at_ms.saturating_sub(clock.now_ms()))
+        // a clock that is set back must not make it longer
+        Duration::from_millis(self.at_ms.saturating_sub(clock.now_ms())).min(self.timeout)
     }
 
     pub(crate) fn error(&self, what: &str, hint: &str) -> SqlError {

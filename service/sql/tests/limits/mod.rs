@@ -38,8 +38,12 @@ fn is_refusal(e: &SqlError) -> bool {
 }
 
 async fn table() -> Arc<Env> {
+    table_within(Duration::from_secs(10)).await
+}
+
+async fn table_within(query_timeout: Duration) -> Arc<Env> {
     let (log, bucket, storage) = (MemoryLog::new(), Bucket::memory(), Arc::new(FakeStorage::default()));
-    let config = SqlConfig { query_timeout: Duration::from_secs(10), ..SqlConfig::default() };
+    let config = SqlConfig { query_timeout, ..SqlConfig::default() };
     let sql = Env::service(&log, &bucket, &storage, config);
     sql.recover().await.unwrap();
     let env = Env { log, bucket, storage, sql };
