@@ -25,8 +25,9 @@ pub use environment::Environment;
 pub use error::{ConfigError, Problem};
 pub use secret::Secret;
 pub use sections::{
-    Auth, Backfill, BucketUrl, Cache, Checkpoint, Cluster, Compaction, Config, Flush, Gc, Kafka, LogFormat,
-    ObjectStore, Pins, SaslMechanism, SecurityProtocol, Server, Sql, Sst, State, Storage, Stream, Telemetry, Wal,
+    Auth, Backfill, Broker, BrokerFsync, BucketUrl, Cache, Checkpoint, Cluster, Compaction, Config, Flush, Gc, Kafka,
+    LogFormat, ObjectStore, Pins, SaslMechanism, SecurityProtocol, Server, Sql, Sst, State, Storage, Stream, Telemetry,
+    Wal,
 };
 pub use units::{ByteSize, format_duration, parse_duration};
 

@@ -4,7 +4,7 @@
 
 use crate::{
     error::{ConfigError, Problem},
-    sections::{Config, Kafka},
+    sections::{Broker, Config, Kafka},
     units::format_duration,
 };
 
@@ -36,6 +36,12 @@ impl Config {
         if self.object_store.url.is_none() {
             problems.push(Problem::new("object_store.url", "is required: give a bucket, such as `s3://bucket/prefix`, or a folder, such as `file:millstream-data/bucket`"));
         }
+        if self.broker != Broker::default() {
+            problems.push(Problem::new(
+                "broker",
+                "has no effect: only `millstream dev` has an embedded broker; remove the section",
+            ));
+        }
         into_result(problems)
     }
 
@@ -45,6 +51,7 @@ impl Config {
         check_kafka(&self.kafka, &mut problems);
         self.check_storage(&mut problems);
         self.check_stream(&mut problems);
+        check_broker(&self.broker, &mut problems);
         problems
     }
 
@@ -142,6 +149,18 @@ impl Config {
                 ),
             ));
         }
+    }
+}
+
+fn check_broker(broker: &Broker, problems: &mut Vec<Problem>) {
+    if !broker.listen.ip().to_canonical().is_loopback() && !broker.allow_remote {
+        problems.push(Problem::new(
+            "broker.listen",
+            format!(
+                "is {}, which others can reach without a login: listen on 127.0.0.1, or set `broker.allow_remote: true` where the network keeps others out",
+                broker.listen
+            ),
+        ));
     }
 }
 

@@ -117,3 +117,20 @@ fn serving_needs_brokers_and_a_bucket() {
     let keys: Vec<&str> = error.problems().iter().map(|problem| problem.key.as_str()).collect();
     assert_eq!(keys, ["kafka.bootstrap_servers", "object_store.url"]);
 }
+
+#[test]
+fn serving_has_no_embedded_broker() {
+    let yaml =
+        "kafka:\n  bootstrap_servers: localhost:9092\nobject_store:\n  url: file:bucket\nbroker:\n  fsync: always\n";
+    let config = Config::from_yaml(yaml).expect("fine for `millstream dev`");
+    let error = config.validate_serve().expect_err("a section without effect");
+    assert_eq!(error.problems().iter().map(|problem| problem.key.as_str()).collect::<Vec<_>>(), ["broker"]);
+}
+
+#[test]
+fn the_brokers_folder_is_in_the_data_folder_unless_given() {
+    let mut broker = Config::default().broker;
+    assert_eq!(broker.data_dir(Path::new("data")), Path::new("data/broker"));
+    broker.data_dir = Some("/fast/disk".into());
+    assert_eq!(broker.data_dir(Path::new("data")), Path::new("/fast/disk"));
+}

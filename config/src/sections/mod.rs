@@ -3,6 +3,7 @@
 //! A key is here only if the service acts on it today. Its doc comment says meaning, unit and trade-off and becomes `config/reference.yaml`
 //! (`just gen` after a change). Keys whose default depends on the machine are `null` and have a method of the same name that resolves them.
 
+mod broker;
 mod cluster;
 mod kafka;
 mod object_store;
@@ -12,6 +13,7 @@ mod storage;
 mod stream;
 mod telemetry;
 
+pub use broker::{Broker, BrokerFsync};
 pub use cluster::Cluster;
 pub use kafka::{Kafka, SaslMechanism, SecurityProtocol};
 pub use object_store::{BucketUrl, ObjectStore};
@@ -52,6 +54,9 @@ section! {
 
         /// Logs.
         telemetry: Telemetry = Telemetry::default();
+
+        /// The embedded Kafka broker of `millstream dev`.
+        broker: Broker = Broker::default();
     }
 }
 

@@ -46,6 +46,9 @@ struct Inner {
     written: u64,
     /// A failed write that could not be undone; nothing more is written.
     broken: bool,
+    /// Bytes that a power loss leaves.
+    #[cfg(test)]
+    safe: u64,
 }
 
 #[derive(Debug)]
@@ -102,7 +105,16 @@ impl Journal {
         for old in numbers.iter().filter(|n| **n < number) {
             fs::remove_file(path(dir, name, *old))?;
         }
-        let inner = Inner { file: Arc::new(file), number, size, snapshot_size: size, written: 0, broken: false };
+        let inner = Inner {
+            file: Arc::new(file),
+            number,
+            size,
+            snapshot_size: size,
+            written: 0,
+            broken: false,
+            #[cfg(test)]
+            safe: size,
+        };
         let journal = Self {
             dir: dir.to_owned(),
             name,
@@ -140,6 +152,11 @@ impl Journal {
         Ok(Ticket(inner.written))
     }
 
+    /// The last write. Who answers that something was there before waits for it: the write that made it so may not be synced yet.
+    pub(crate) fn newest(&self) -> Ticket {
+        Ticket(self.inner().written)
+    }
+
     /// Returns once the write is synced (or at once, if this journal does not sync).
     pub(crate) async fn durable(&self, ticket: Ticket) -> io::Result<()> {
         if !self.sync || *self.synced.borrow() >= ticket.0 {
@@ -153,7 +170,13 @@ impl Journal {
             let inner = self.inner();
             (Arc::clone(&inner.file), inner.written)
         };
+        #[cfg(test)]
+        let size = self.inner().size;
         tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other)??;
+        #[cfg(test)]
+        {
+            self.inner().safe = size;
+        }
         self.synced.send_modify(|s| *s = (*s).max(written));
         Ok(())
     }
@@ -181,8 +204,19 @@ impl Journal {
         inner.size = bytes.len() as u64;
         inner.snapshot_size = inner.size;
         inner.broken = false;
+        #[cfg(test)]
+        {
+            inner.safe = inner.size;
+        }
         self.synced.send_modify(|s| *s = (*s).max(inner.written));
         fs::remove_file(old)
+    }
+
+    /// Cuts the file as a power loss would.
+    #[cfg(test)]
+    pub(crate) fn lose_power(&self) {
+        let inner = self.inner();
+        inner.file.set_len(inner.safe).unwrap();
     }
 }
 

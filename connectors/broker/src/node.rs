@@ -54,8 +54,8 @@ impl Node {
         #[cfg(not(feature = "faults"))]
         let faults = Faults;
         let parts = (Arc::clone(&topics), Arc::clone(&groups), faults.clone(), clock.clone());
-        let transactions = Transactions::open(dir, sync, config.transaction_max_timeout, parts, full)?;
-        transactions.abort_strays()?;
+        let transactions = Transactions::open(dir, config.fsync, config.transaction_max_timeout, parts, full)?;
+        transactions.end_strays()?;
         let stopping = watch::Sender::new(false);
         Ok(Self {
             cluster_id,

@@ -113,6 +113,11 @@ impl Groups {
         self.journal.durable(ticket).await.map_err(|e| storage(&e))
     }
 
+    #[cfg(test)]
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
     /// Sends answers and journals what has to outlive a restart. Lost waiters are clients that have gone.
     fn settle(&self, live: &mut Live, name: &str, replies: Vec<Reply>) {
         if let Some(held) = live.groups.get_mut(name).filter(|h| h.group.changed) {
@@ -239,16 +244,21 @@ impl Groups {
         Ok(ticket)
     }
 
-    /// A transaction has ended: its offsets count or go.
-    pub(crate) fn end_transaction(&self, producer: i64, groups: &BTreeSet<String>, marker: Marker) -> io::Result<()> {
+    /// A transaction has ended: its offsets count or go. Nothing is written, and there is nothing to wait for, if it has none.
+    pub(crate) fn end_transaction(
+        &self,
+        producer: i64,
+        groups: &BTreeSet<String>,
+        marker: Marker,
+    ) -> io::Result<Ticket> {
         if groups.is_empty() {
-            return Ok(());
+            return Ok(Ticket::default());
         }
         let mut live = self.live();
         let entry = Entry::TransactionEnded { producer, groups: groups.iter().cloned().collect(), marker };
-        self.journal.append(std::slice::from_ref(&entry))?;
+        let ticket = self.journal.append(std::slice::from_ref(&entry))?;
         replay(&mut live.groups, entry, self.clock.now_ms());
-        Ok(())
+        Ok(ticket)
     }
 
     /// (group, producer) of all offsets that wait for the end of a transaction.

@@ -25,7 +25,7 @@ pub(super) async fn init(context: Context<'_>, request: InitProducerIdRequest) -
     let expected = (request.producer_epoch >= 0)
         .then_some(Expected { producer_id: request.producer_id.0, epoch: request.producer_epoch });
     let outcome = match &request.transactional_id {
-        None => match node.topics.new_producer_id() {
+        None => match node.topics.new_producer_id().await {
             Ok(producer_id) => Ok(Expected { producer_id, epoch: 0 }),
             Err(e) => {
                 tracing::error!(error = %e, "the topic journal cannot be written");

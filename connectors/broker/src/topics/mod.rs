@@ -223,6 +223,11 @@ impl Topics {
         self.journal.durable(ticket).await
     }
 
+    #[cfg(test)]
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
     /// Checks all, creates unless `only_check`. The topic may be used when this returns.
     pub(crate) fn create(
         &self,
@@ -376,8 +381,14 @@ impl Topics {
         Ok(epoch)
     }
 
-    /// A producer id that was never given before.
-    pub(crate) fn new_producer_id(&self) -> io::Result<i64> {
+    /// A producer id that was never given before, and never is again: its block is durable when this returns.
+    pub(crate) async fn new_producer_id(&self) -> io::Result<i64> {
+        let id = self.take_producer_id()?;
+        self.journal.durable(self.journal.newest()).await?;
+        Ok(id)
+    }
+
+    fn take_producer_id(&self) -> io::Result<i64> {
         let _one = self.changing();
         let id = self.state().next_producer_id;
         // The block that holds `id` is journaled when its first id is taken; a restart begins with the next block.

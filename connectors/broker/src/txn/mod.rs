@@ -2,9 +2,12 @@
 //! brought to their end by markers in every partition. Lock order: a partition's or the groups' lock may be held when `live` is taken, never the other way.
 
 pub(crate) mod state;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fs::File,
     io,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,10 +21,12 @@ use tokio::sync::Notify;
 use self::state::{End, Expected, Init, Transaction};
 use crate::{
     clock::Clock,
+    config::Fsync,
     faults::{DiskFull, Faults},
     group::Groups,
     journal::{Journal, Ticket},
     log::batch::Marker,
+    node,
     topics::Topics,
 };
 
@@ -64,6 +69,8 @@ pub(crate) struct Transactions {
     /// A transaction has completed.
     completed: Notify,
     max_timeout_ms: i64,
+    /// Records are synced before they are answered, so markers are before the journal says that they are there.
+    sync_markers: bool,
 }
 
 /// The journal cannot be written: the client retries.
@@ -75,19 +82,20 @@ fn storage(e: &io::Error) -> ResponseError {
 impl Transactions {
     pub(crate) fn open(
         data: &Path,
-        sync: bool,
+        fsync: Fsync,
         max_timeout: Duration,
         (topics, groups, faults, clock): (Arc<Topics>, Arc<Groups>, Faults, Clock),
         full: DiskFull,
     ) -> io::Result<Self> {
-        let (journal, entries) = Journal::open::<Entry>(data, "transactions", sync, full)?;
+        let (journal, entries) = Journal::open::<Entry>(data, "transactions", fsync != Fsync::Never, full)?;
         let mut live = Live::default();
         for e in entries {
             live.put(&e.id, e.transaction);
         }
         let max_timeout_ms = max_timeout.as_millis() as i64;
         let live = Mutex::new(live);
-        Ok(Self { journal, live, topics, groups, faults, clock, completed: Notify::new(), max_timeout_ms })
+        let (completed, sync_markers) = (Notify::new(), fsync == Fsync::Always);
+        Ok(Self { journal, live, topics, groups, faults, clock, completed, max_timeout_ms, sync_markers })
     }
 
     fn live(&self) -> MutexGuard<'_, Live> {
@@ -106,6 +114,11 @@ impl Transactions {
         self.journal.durable(ticket).await.map_err(|e| storage(&e))
     }
 
+    /// Everything so far is on the disk: for answers that tell of what was done before.
+    async fn all_durable(&self) -> Result<(), ResponseError> {
+        self.durable(self.journal.newest()).await
+    }
+
     /// `InitProducerId` for a transactional id: id and epoch to use.
     pub(crate) async fn init(
         self: &Arc<Self>,
@@ -118,7 +131,7 @@ impl Transactions {
         }
         // The second look comes after an abort, the third if another caller was faster.
         for _ in 0..3 {
-            let fresh = self.topics.new_producer_id().map_err(|e| storage(&e))?;
+            let fresh = self.topics.new_producer_id().await.map_err(|e| storage(&e))?;
             let next = {
                 let mut live = self.live();
                 let step = state::init(live.by_id.get(id), expected, timeout_ms, fresh, self.clock.now_ms())?;
@@ -130,7 +143,8 @@ impl Transactions {
                     Init::Abort(tx) => Some((self.write(&mut live, id, tx)?, None)),
                     Init::Again => {
                         let tx = live.by_id.get(id).ok_or(ResponseError::InvalidProducerIdMapping)?;
-                        return Ok(Expected { producer_id: tx.producer_id, epoch: tx.epoch });
+                        let got = Expected { producer_id: tx.producer_id, epoch: tx.epoch };
+                        Some((self.journal.newest(), Some(got)))
                     }
                     Init::Wait => None,
                 }
@@ -142,7 +156,7 @@ impl Transactions {
                 }
                 Some((ticket, None)) => {
                     self.durable(ticket).await?;
-                    self.finish(id);
+                    self.finish(id).await;
                 }
                 None => {}
             }
@@ -178,12 +192,13 @@ impl Transactions {
         group: Option<&str>,
     ) -> Result<(), ResponseError> {
         self.settled(id).await?;
-        let mut live = self.live();
-        if let Some(tx) = state::add(live.by_id.get(id), who, partitions, group, self.clock.now_ms())? {
-            // Not synced: the end of the transaction syncs it, and what a power loss takes before is aborted by `abort_strays`.
-            self.write(&mut live, id, tx)?;
+        {
+            let mut live = self.live();
+            if let Some(tx) = state::add(live.by_id.get(id), who, partitions, group, self.clock.now_ms())? {
+                self.write(&mut live, id, tx)?;
+            }
         }
-        Ok(())
+        self.all_durable().await
     }
 
     /// Decides the end of a transaction; the markers follow on their own.
@@ -194,13 +209,14 @@ impl Transactions {
         let ticket = {
             let mut live = self.live();
             match state::end(live.by_id.get(id), who, marker, self.clock.now_ms())? {
-                End::Prepare(tx) => self.write(&mut live, id, tx)?,
-                End::Done => return Ok(()),
+                End::Prepare(tx) => Some(self.write(&mut live, id, tx)?),
+                End::Done => None,
             }
         };
+        let Some(ticket) = ticket else { return self.all_durable().await };
         self.durable(ticket).await?;
         let (this, id) = (Arc::clone(self), id.to_owned());
-        tokio::spawn(async move { this.finish(&id) });
+        tokio::spawn(async move { this.finish(&id).await });
         Ok(())
     }
 
@@ -228,7 +244,7 @@ impl Transactions {
     }
 
     /// Writes the markers of a prepared transaction and completes it. What fails is tried again by the next `tick`.
-    fn finish(self: &Arc<Self>, id: &str) {
+    async fn finish(&self, id: &str) {
         let Some((tx, marker)) = ({
             let mut live = self.live();
             let tx = live.by_id.get(id).cloned();
@@ -237,13 +253,7 @@ impl Transactions {
         }) else {
             return;
         };
-        let done = self.write_markers(&tx, marker).and_then(|()| {
-            let mut live = self.live();
-            let entry = Entry { id: id.to_owned(), transaction: state::complete(&tx, self.clock.now_ms()) };
-            self.journal.append(std::slice::from_ref(&entry))?;
-            live.put(id, entry.transaction);
-            Ok(())
-        });
+        let done = self.complete(id, &tx, marker).await;
         self.live().finishing.remove(id);
         match done {
             Ok(()) => self.completed.notify_waiters(),
@@ -251,7 +261,22 @@ impl Transactions {
         }
     }
 
-    fn write_markers(&self, tx: &Transaction, marker: Marker) -> io::Result<()> {
+    async fn complete(&self, id: &str, tx: &Transaction, marker: Marker) -> io::Result<()> {
+        let (files, offsets) = self.write_markers(tx, marker)?;
+        if !files.is_empty() {
+            node::blocking(move || files.iter().try_for_each(|f| f.sync_data())).await?;
+        }
+        self.groups.durable(offsets).await.map_err(|e| io::Error::other(e.to_string()))?;
+        let mut live = self.live();
+        let entry = Entry { id: id.to_owned(), transaction: state::complete(tx, self.clock.now_ms()) };
+        self.journal.append(std::slice::from_ref(&entry))?;
+        live.put(id, entry.transaction);
+        Ok(())
+    }
+
+    /// What has to be on the disk before the transaction is complete.
+    fn write_markers(&self, tx: &Transaction, marker: Marker) -> io::Result<(Vec<Arc<File>>, Ticket)> {
+        let mut files = Vec::new();
         for (topic, partitions) in &tx.partitions {
             for index in partitions {
                 // The topic may be gone by now.
@@ -261,12 +286,15 @@ impl Transactions {
                     if !partition.is_closed() {
                         let now = self.clock.now_ms();
                         log.append_marker(marker, tx.producer_id, tx.epoch, now).map_err(io::Error::other)?;
+                        if self.sync_markers {
+                            files.extend(log.take_dirty());
+                        }
                     }
                 }
                 partition.wake();
             }
         }
-        self.groups.end_transaction(tx.producer_id, &tx.groups, marker)
+        Ok((files, self.groups.end_transaction(tx.producer_id, &tx.groups, marker)?))
     }
 
     /// Aborts what is past its timeout, ends what a crash or an error left prepared, tidies the journal.
@@ -287,7 +315,7 @@ impl Transactions {
             live.by_id.iter().filter(|(_, t)| t.status.prepared().is_some()).map(|(id, _)| id.clone()).collect()
         };
         for id in prepared {
-            self.finish(&id);
+            self.finish(&id).await;
         }
         let live = self.live();
         if self.journal.wants_snapshot() {
@@ -313,13 +341,13 @@ impl Transactions {
             self.write(&mut live, id, fenced)?
         };
         self.durable(ticket).await?;
-        self.finish(id);
+        self.finish(id).await;
         Ok(())
     }
 
-    /// At start: ends transactions that logs or groups know as open and the journal does not. Only a power loss makes them, by taking the newest journal
-    /// entries. Nobody was told that they committed.
-    pub(crate) fn abort_strays(&self) -> io::Result<()> {
+    /// At start: ends transactions that logs or groups know as open and the journal does not. Only a power loss makes them, by taking the newest bytes of
+    /// a file. What has ended by the journal ends that way: its marker is gone. Of others the journal lost the beginning, and nobody was told more.
+    pub(crate) fn end_strays(&self) -> io::Result<()> {
         for topic in self.topics.all() {
             for partition in &topic.partitions {
                 let mut log = partition.log();
@@ -330,9 +358,12 @@ impl Transactions {
                             && t.partitions.get(topic.name.as_str()).is_some_and(|p| p.contains(&partition.index))
                     };
                     if !self.of_producer(producer_id, known) {
-                        tracing::warn!(topic = %topic.name, partition = partition.index, producer_id, "aborting a transaction that nobody knows");
+                        let committed = |t: &Transaction| t.epoch == epoch && t.status == state::Status::CompleteCommit;
+                        let marker =
+                            if self.of_producer(producer_id, committed) { Marker::Commit } else { Marker::Abort };
+                        tracing::warn!(topic = %topic.name, partition = partition.index, producer_id, ?marker, "ending a transaction without an end");
                         let now = self.clock.now_ms();
-                        log.append_marker(Marker::Abort, producer_id, epoch, now).map_err(io::Error::other)?;
+                        log.append_marker(marker, producer_id, epoch, now).map_err(io::Error::other)?;
                     }
                 }
             }
@@ -348,6 +379,11 @@ impl Transactions {
     fn of_producer(&self, producer_id: i64, is: impl FnOnce(&Transaction) -> bool) -> bool {
         let live = self.live();
         live.by_producer.get(&producer_id).and_then(|id| live.by_id.get(id)).is_some_and(is)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// A copy of one id's state.

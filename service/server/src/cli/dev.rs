@@ -9,9 +9,9 @@ pub(crate) struct DevArgs {
     /// Folder for everything: topics, tables, log. The next start finds it again.
     #[arg(long, value_name = "DIR", default_value = "millstream-data")]
     pub(crate) data: PathBuf,
-    /// Port of the Kafka broker on 127.0.0.1; 0 takes a free one.
-    #[arg(long, value_name = "N", default_value_t = 9092)]
-    pub(crate) kafka_port: u16,
+    /// Port of the Kafka broker on 127.0.0.1; 0 takes a free one. Default: that of `broker.listen`, which is 9092.
+    #[arg(long, value_name = "N")]
+    pub(crate) kafka_port: Option<u16>,
     /// Port of REST on 127.0.0.1; 0 takes a free one.
     #[arg(long, value_name = "N", default_value_t = 8080)]
     pub(crate) rest_port: u16,

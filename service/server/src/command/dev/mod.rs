@@ -10,8 +10,8 @@ use std::{
     process::ExitCode,
 };
 
-use millstream_broker::{Broker, BrokerConfig, BrokerError};
-use millstream_config::Config;
+use millstream_broker::{Broker, BrokerConfig, BrokerError, Fsync, Listener};
+use millstream_config::{BrokerFsync, Config};
 use millstream_types::{error::chain, runtime::Tasks};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -69,12 +69,30 @@ fn config(args: &DevArgs) -> Result<Config, String> {
     config.server.replica_id = Some(REPLICA.to_owned());
     let bucket = std::path::absolute(args.data.join("bucket")).map_err(|e| e.to_string())?;
     config.object_store.url = Some(format!("file://{}", bucket.display()).parse()?);
+    if let Some(port) = args.kafka_port {
+        config.broker.listen.set_port(port);
+    }
     Ok(config)
 }
 
+/// Takes the broker's section out: the service has no use for it.
+fn broker_config(config: &mut Config) -> BrokerConfig {
+    let broker = std::mem::take(&mut config.broker);
+    BrokerConfig {
+        listeners: vec![Listener::new(broker.listen)],
+        allow_remote: broker.allow_remote,
+        fsync: match broker.fsync {
+            BrokerFsync::Interval => Fsync::Interval,
+            BrokerFsync::Always => Fsync::Always,
+            BrokerFsync::Never => Fsync::Never,
+        },
+        compaction: broker.compaction,
+        ..BrokerConfig::new(broker.data_dir(&config.server.data_dir))
+    }
+}
+
 async fn all(args: &DevArgs, mut config: Config, tasks: Tasks, stop: CancellationToken) -> Result<(), String> {
-    let broker_config = BrokerConfig::new(args.data.join("broker")).port(args.kafka_port);
-    let broker = Broker::start(broker_config).await.map_err(|e| broker_failed(&e))?;
+    let broker = Broker::start(broker_config(&mut config)).await.map_err(|e| broker_failed(&e))?;
     config.kafka.bootstrap_servers = broker.bootstrap();
     let place = Place { kafka: broker.bootstrap(), args };
     let (ready, mut became_ready) = watch::channel(None);
@@ -140,5 +158,22 @@ fn node_failed(e: &node::NodeError) -> String {
             format!("{}; choose another port: {flag} N, 0 takes a free one", chain(e))
         }
         _ => chain(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_broker_is_what_its_section_says() {
+        let yaml =
+            "server:\n  data_dir: here\nbroker:\n  listen: 127.0.0.1:7000\n  fsync: always\n  compaction: true\n";
+        let mut config = Config::from_yaml(yaml).unwrap();
+        let broker = broker_config(&mut config);
+        assert_eq!(broker.data_dir, Path::new("here/broker"));
+        assert_eq!(broker.listeners, [Listener::new("127.0.0.1:7000".parse().unwrap())]);
+        assert_eq!((broker.fsync, broker.compaction, broker.allow_remote), (Fsync::Always, true, false));
+        assert_eq!(config.broker, millstream_config::Broker::default(), "the service sees none of it");
     }
 }
