@@ -14,6 +14,9 @@ use millstream_types::{Classified, ErrorKind, testing::MemoryLog};
 
 use crate::support::{Env, FakeStorage};
 
+/// For tests that take much memory: what a process takes is measured, and seen by all of them.
+static MEMORY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 fn joined(n: usize, between: &str, part: impl Fn(usize) -> String) -> String {
     (0..n).map(part).collect::<Vec<_>>().join(between)
 }

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::{chain, execute, joined, nested, table_within};
+use super::{MEMORY, chain, execute, joined, nested, table_within};
 use crate::support::Real;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ordinary_long_statements_work() {
+    let _alone = MEMORY.lock().await;
     // the slowest is an INSERT of a million words on a machine that does other things, too
     let env = table_within(Duration::from_secs(60)).await;
     let columns = joined(50, ",", |i| format!("c{i} bigint"));

@@ -12,7 +12,7 @@ use millstream_sql::SqlConfig;
 use millstream_storage::object_store::Bucket;
 use millstream_types::{Classified, ErrorKind, Retry, testing::MemoryLog};
 
-use super::{joined, table};
+use super::{MEMORY, joined, table};
 use crate::support::{Env, FakeStorage};
 
 /// Takes much longer than the timeout of these tests, and is allowed.
@@ -62,6 +62,7 @@ async fn planning_that_takes_too_long_is_answered_in_time_and_holds_up_nobody() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_text_of_millions_of_words_is_refused_before_they_take_memory() {
+    let _alone = MEMORY.lock().await;
     let env = table().await;
     let text = format!("select {}", "1,".repeat(8 << 20));
     let begun = Instant::now();
@@ -73,6 +74,7 @@ async fn a_text_of_millions_of_words_is_refused_before_they_take_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_texts_that_wait_for_each_other_are_bounded() {
+    let _alone = MEMORY.lock().await;
     let env = table().await;
     let text = format!("select count(*) from t where name in ({})", joined(50_000, ",", |i| format!("'{i:0290}'")));
     let all = (0..16).map(|_| super::execute(&env, text.clone()));
