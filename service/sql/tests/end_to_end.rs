@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_types::TopicPartition;
+use millstream_types::{Classified, ErrorKind, TopicPartition};
 
 use crate::support::Real;
 
@@ -326,4 +326,55 @@ async fn floats_and_large_sums_read_the_same_in_a_view_and_in_its_query() {
     check().await;
     let others = "select sum(distinct b) filter (where g = 1), sum(b) filter (where g = 2), sum(k) from f";
     assert_eq!(real.rows(others).await, ["9223372036854775807 | 1 | 6"]);
+}
+
+/// Its rows are gone, and no answer may hide that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lost_its_log_is_refused_with_reason_and_remedy_wherever_it_would_be_read() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    real.run("create table notes (id bigint primary key, v varchar); insert into notes values (1, 'a')").await;
+    let totals =
+        "create materialized view totals as select customer_id, sum(amount) as total from orders group by customer_id";
+    let above = "create materialized view above as select customer_id from totals where total > 1";
+    real.run(&format!("{totals}; {above}; wait for totals; wait for above")).await;
+    let before = real.rows("select * from totals order by 1").await;
+
+    let (log, bucket) = real.crash().await;
+    for shard in 0..4 {
+        let partition = TopicPartition::new("millstream.wal", shard);
+        let end = log.ends(&partition).unwrap().high_watermark.0;
+        log.trim(&partition, end);
+    }
+    let real = Real::start(log, bucket).await;
+    assert!(real.sql.broken()["totals"].contains("shared wal"), "{:?}", real.sql.broken());
+    for text in [
+        "select * from totals",
+        "select total from totals where customer_id = 1",
+        "select count(*) from above",
+        "select o.order_id from orders o join totals t on o.customer_id = t.customer_id",
+        "select order_id from orders where customer_id in (select customer_id from totals)",
+        "select * from notes",
+        "insert into notes values (2, 'b')",
+        "delete from notes where id = 1",
+        "create materialized view more as select customer_id from totals",
+        "create sink out with (topic = 'out') as select customer_id from above",
+        "explain verbose select * from totals",
+    ] {
+        let error = real.sql.execute(text).await.expect_err(text);
+        assert_eq!((error.code, error.kind()), ("BROKEN", ErrorKind::Conflict), "{text}: {error}");
+        assert!(error.message.contains("shared wal"), "{text}: {error}");
+        assert!(
+            error.hint.as_ref().is_some_and(|h| h.contains("drop") && h.contains("create it again")),
+            "{text}: {error}"
+        );
+    }
+    assert!(real.sql.validate("create materialized view more as select customer_id from totals").await.is_err());
+    real.run("explain select * from totals; show create totals; show views; describe totals").await;
+    // what has its own log is not touched
+    assert_eq!(real.rows("select count(*) from orders").await, ["20"]);
+
+    real.run(&format!("drop materialized view above; drop materialized view totals; {totals}; {above}; wait for totals; wait for above")).await;
+    assert_eq!(real.rows("select * from totals order by 1").await, before);
+    real.run("select * from above").await;
 }

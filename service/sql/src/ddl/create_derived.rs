@@ -15,6 +15,7 @@ use crate::{
     catalog::{Catalog, Derived, Desired, Object},
     parser::statement::{CreateDerived, DerivedKind, ObjectKind},
     planner::{
+        constants,
         draft::{Draft, draft},
         explain::{ExplainOutput, explain},
         job::JobSettings,
@@ -37,6 +38,11 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// A view over what cannot be read would be filled with what is left of it.
+    pub(crate) fn check_input(&self, core: &Core, create: &CreateDerived) -> Result<(), SqlError> {
+        core.readable(core.catalog()?.as_ref(), &self.draft.input.name).map_err(|e| e.at(create.query_at))
+    }
+
     pub(crate) fn explain(&self, core: &Core, create: &CreateDerived, verbose: bool) -> Vec<String> {
         let output = ExplainOutput {
             kind: create.kind,
@@ -65,6 +71,7 @@ pub(crate) async fn create(core: &Arc<Core>, create: CreateDerived, text: String
             return Ok(StatementResult::command(tag, vec![notice]));
         }
         let mut prepared = prepare(core, &create).await?;
+        prepared.check_input(core, &create)?;
         if let Some(target) = &mut prepared.target {
             target::ensure(core.deps.logs.as_ref(), target, &mut prepared.notices).await?;
         }
@@ -87,7 +94,15 @@ pub(crate) async fn create(core: &Arc<Core>, create: CreateDerived, text: String
 /// All checks; changes nothing.
 pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateDerived) -> Result<Prepared, SqlError> {
     let mut notices = Vec::new();
-    let draft = draft(&core.session()?, create.kind, &create.query, create.query_at).await?;
+    let planning = {
+        let (core, kind, query, at) = (Arc::clone(core), create.kind, create.query.clone(), create.query_at);
+        async move {
+            let draft = draft(&core.session()?, kind, &query, at).await?;
+            constants::check(&draft).map_err(|e| e.at(at))?;
+            Ok(draft)
+        }
+    };
+    let draft = core.planners.run(core.deadline(), planning).await?;
     let mut options = OptionReader::new(&create.options);
     options.not_yet(&[
         ("late_topic", "leave it out: there are no windows yet"),
