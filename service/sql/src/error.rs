@@ -279,7 +279,8 @@ fn storage_error(e: &StorageError) -> SqlError {
         StorageError::SequenceNotKept { .. } => "READ_POINT_GONE",
         _ => "STORAGE",
     };
-    let error = SqlError::new(e.kind(), code, e.to_string());
+    // With its causes: what the bucket or the broker answered is what helps.
+    let error = SqlError::new(e.kind(), code, millstream_types::error::chain(e));
     match e {
         StorageError::Invalid { what, .. } if what.contains("above the limit") => {
             error.hint("raise storage.wal.max_row_bytes and the broker's max.message.bytes, or keep the value elsewhere")
@@ -293,13 +294,13 @@ fn storage_error(e: &StorageError) -> SqlError {
 
 impl From<StorageError> for SqlError {
     fn from(e: StorageError) -> Self {
-        storage_error(&e).caused_by(e)
+        storage_error(&e)
     }
 }
 
 impl From<LogError> for SqlError {
     fn from(e: LogError) -> Self {
-        SqlError::new(e.kind, "KAFKA", e.to_string()).caused_by(e)
+        SqlError::new(e.kind, "KAFKA", millstream_types::error::chain(&e))
     }
 }
 

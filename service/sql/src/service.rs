@@ -36,6 +36,7 @@ use crate::{
         threads::{Deadline, Planners},
     },
     query::{
+        notices,
         run::{Answer, Limits, run},
         schema_provider::PublicSchema,
         system_tables::SystemSchema,
@@ -363,11 +364,14 @@ impl Core {
             let (core, query) = (Arc::clone(self), query.clone());
             let planning = async move {
                 let session = core.session()?;
-                session.runnable(&session.plan_query(query).await?).await
+                let plan = session.plan_query(query).await?;
+                let notices = notices::of_query(&core, &plan)?;
+                Ok((session.runnable(&plan).await?, notices))
             };
-            match self.run_planned(self.planners.run(until, planning).await?, until).await {
+            let (runnable, notices) = self.planners.run(until, planning).await?;
+            match self.run_planned(runnable, until).await {
                 Ok(Answer { schema, batches }) => {
-                    return Ok(StatementResult::Rows { schema, batches, epoch, notices: Vec::new() });
+                    return Ok(StatementResult::Rows { schema, batches, epoch, notices });
                 }
                 Err(e) if e.code == "READ_POINT_GONE" && !tried => tried = true,
                 Err(e) => return Err(e),

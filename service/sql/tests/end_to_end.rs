@@ -378,3 +378,72 @@ async fn what_lost_its_log_is_refused_with_reason_and_remedy_wherever_it_would_b
     assert_eq!(real.rows("select * from totals order by 1").await, before);
     real.run("select * from above").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_over_what_stands_still_tells_so() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    real.run(
+        "create materialized view v as select customer_id, count(*) as n from orders group by customer_id; wait for v",
+    )
+    .await;
+    let notices = async |real: &Real, text: &str| real.sql.execute(text).await.unwrap()[0].notices().to_vec();
+    assert!(notices(&real, "select * from v").await.is_empty());
+    real.log.recreate_topic("orders");
+    real.engine.guard().await;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    for (text, begin) in [
+        ("select count(*) from orders", "warning incomplete: table orders, region 1-0 (quarantined)"),
+        ("select 1 where exists (select * from orders)", "warning incomplete: table orders"),
+        ("select * from v", "warning stale: view v is degraded"),
+    ] {
+        while !notices(&real, text).await.iter().any(|n| n.starts_with(begin) && n.contains("created again")) {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{text}: {:?}, {:?}",
+                notices(&real, text).await,
+                real.rows("show jobs").await
+            );
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(real.rows("show tables").await[0].contains("created again"));
+    let real = real.crash_and_restart().await;
+    let error = real.sql.execute("select count(*) from orders").await.unwrap_err();
+    assert!(error.code == "BROKEN" && error.message.contains("created again"), "what was not flushed is gone: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aggregate_needs_the_history_of_rows_that_can_change() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    let error = real
+        .sql
+        .execute("create materialized view v with (snapshot = 'false') as select customer_id, count(*) as n from orders group by customer_id")
+        .await
+        .unwrap_err();
+    assert!(
+        error.code == "INVALID_OPTION" && error.message.contains("snapshot = false") && error.line.is_some(),
+        "{error:?}"
+    );
+    real.run("create materialized view f with (snapshot = 'false') as select order_id from orders").await;
+    real.run(
+        "create table log (order_id bigint, amount decimal(12,2)) with (topic = 'orders', 'value.format' = 'json')",
+    )
+    .await;
+    real.run("create materialized view v with (snapshot = 'false') as select count(*) as n from log").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_derived_topic_with_old_records_is_told() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    let create = "create materialized view v with (topic = 'out', partitions = 1) as select order_id from orders";
+    let told = async |real: &Real| {
+        let results = real.sql.execute(create).await.unwrap();
+        results[0].notices().iter().any(|n| n.contains("old_records"))
+    };
+    assert!(!told(&real).await);
+    real.run("wait for v; drop materialized view v").await;
+    assert!(told(&real).await);
+}

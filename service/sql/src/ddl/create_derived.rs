@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use datafusion::sql::sqlparser::tokenizer::Location;
 use millstream_stream::OnEvalError;
 
 use super::{
@@ -118,7 +119,8 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateDerived) -> Result<
     }
     let backfill_rate_limit = options.number("backfill_rate_limit", 0..=u64::MAX)?;
     let wait = options.flag("wait", false)?;
-    settings_of(&mut options)?;
+    let settings = settings_of(&mut options)?;
+    check_snapshot(&settings, &draft, options.entry("snapshot").map(|e| e.value_at))?;
     match &target {
         Some(t) => {
             let made = target::encoders(&t.target, &draft, &as_map(&create.options));
@@ -131,6 +133,17 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateDerived) -> Result<
         notices.push("the input has no primary key: rows are only ever added".to_owned());
     }
     Ok(Prepared { draft, target, options: as_map(&create.options), backfill_rate_limit, wait, notices })
+}
+
+/// Without the history an aggregate would take back rows that it never counted.
+fn check_snapshot(settings: &JobSettings, draft: &Draft, at: Option<Location>) -> Result<(), SqlError> {
+    if settings.snapshot || draft.aggregation().is_none_or(|a| a.append_only) {
+        return Ok(());
+    }
+    let what = format!("an aggregate over {}, whose rows can change, needs the rows from before", draft.input.name);
+    Err(SqlError::option(format!("snapshot = false: {what}"))
+        .at(at.unwrap_or(Location::empty()))
+        .hint("leave snapshot out, or aggregate a table without a primary key"))
 }
 
 fn settings_of(options: &mut OptionReader<'_>) -> Result<JobSettings, SqlError> {
