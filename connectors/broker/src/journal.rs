@@ -63,13 +63,13 @@ pub(crate) struct Journal {
     full: crate::faults::DiskFull,
 }
 
-/// Whether the bytes from `at` on can only be the beginning of an entry, or the hole that a power loss left. Entries are JSON, so they have no zero byte.
+/// Whether the bytes from `at` on may be the beginning of an entry, or what a power loss left of it: zeros at its end. Entries are JSON, so they have no zeros.
 fn is_unfinished(bytes: &[u8], at: usize) -> bool {
     let rest = &bytes[at..];
     let whole_behind = (1..rest.len()).any(|i| is_entry(&rest[i..]));
     // All of it is there, and yet the checksum is wrong.
     let all_there = rest.split_first_chunk::<4>().is_some_and(|(length, rest)| {
-        rest.len() == 4 + u32::from_be_bytes(*length) as usize && rest.len() > 4 && !rest[4..].contains(&0)
+        rest.len() == 4 + u32::from_be_bytes(*length) as usize && rest.len() > 4 && rest.last() != Some(&0)
     });
     !whole_behind && !all_there
 }

@@ -198,7 +198,7 @@ fn an_old_client_that_leads_as_a_static_member_restarts_without_a_rebalance() {
     assert_eq!((g.generation, g.phase, g.leader.as_deref()), (1, Phase::Stable, Some("a2")));
     // Another protocol does move everybody.
     let mut other = old("", "a3");
-    other.protocols = vec![("sticky".to_owned(), Bytes::from_static(b"m"))];
+    other.protocols.insert(0, ("sticky".to_owned(), Bytes::from_static(b"m")));
     let replies = g.join(5, other, 0);
     let [Reply::Join(5, joined)] = &replies[..] else { panic!("{replies:?}") };
     assert_eq!((joined.generation, joined.leader.as_str()), (2, "a3"));
