@@ -94,6 +94,15 @@ impl Config {
                 ),
             ));
         }
+        if storage.wal.entry_bytes > storage.wal.max_row_bytes {
+            problems.push(Problem::new(
+                "storage.wal.entry_bytes",
+                format!(
+                    "({}) must be at most `storage.wal.max_row_bytes` ({})",
+                    storage.wal.entry_bytes, storage.wal.max_row_bytes
+                ),
+            ));
+        }
         if storage.compaction.min_runs > storage.compaction.max_runs {
             problems.push(Problem::new(
                 "storage.compaction.min_runs",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The same script with four clients on the embedded broker and on Apache Kafka; prints one Markdown table. What the steps are: README.md.
-# Owns: the clients' packages (in the cache) and the brokers of a run. Ends with 1 if a step failed.
+# Owns: the clients' packages (in the cache) and the brokers of a run. Ends with 1 if a step or a client failed.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -65,7 +65,8 @@ run_clients() { # broker bootstrap
     prefix=$client-$(date +%s)
     say "$client on $broker ($bootstrap)"
     HERE=$HERE SITE=$SITE jars=${jars:-} work=$work timeout 600 bash -c 'script "$@"' script "$client" "$bootstrap" "$prefix" \
-      >"$out/$broker/$client" 2>"$out/$broker/$client.err" || say "$client ended with $?: $(tail -3 "$out/$broker/$client.err")"
+      >"$out/$broker/$client" 2>"$out/$broker/$client.err" ||
+      { say "$client ended with $?: $(tail -3 "$out/$broker/$client.err")"; failed=1; }
     grep "^$client [a-z_]* FAIL" "$out/$broker/$client" >&2 || true
   done
 }
@@ -97,6 +98,7 @@ kafka() {
 work=$(mktemp -d "${TMPDIR:-/tmp}/millstream-clients.XXXXXX")
 out=${CLIENTS_OUT:-$work/out}
 pids=()
+failed=0
 cleanup() {
   local pid
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" || true; done
@@ -119,4 +121,5 @@ case $what in
   at) run_clients given "$bootstrap"; brokers=given ;;
   *) usage ;;
 esac
-python3 "$HERE/table.py" "$out" "$brokers" "$(IFS=,; echo "${clients[*]}")"
+python3 "$HERE/table.py" "$out" "$brokers" "$(IFS=,; echo "${clients[*]}")" || failed=1
+exit "$failed"

@@ -29,7 +29,7 @@ def main():
     print(f"Cells: {' / '.join(brokers)}.\n")
     print("| step | " + " | ".join(clients) + " |")
     print("|---" * (len(clients) + 1) + "|")
-    bad, notes = False, {}
+    bad, notes = not steps, {}
     for step in steps:
         cells = []
         for client in clients:

@@ -98,7 +98,7 @@ section! {
         /// Files of similar size that are merged into one. Lower: faster reads, more bytes rewritten.
         min_runs: usize = 4, between(2, 64);
 
-        /// Most files merged at once.
+        /// Most files merged at once. At twice as many, at least 32, writes to the region wait.
         max_runs: usize = 12, between(2, 64);
 
         /// Merges at the same time. `null`: a quarter of the processors, at least 1.
@@ -148,8 +148,8 @@ section! {
         /// How often the bucket is listed for orphans: files of a crash between upload and manifest.
         interval: Duration = HOUR, at_least(SECOND);
 
-        /// An orphan is deleted at this age. Must be longer than any upload takes and at least `storage.gc.file_grace`.
-        orphan_age: Duration = HOUR * 24, at_least(SECOND);
+        /// An orphan is deleted at this age: twice the 12 hours after which an upload is given up. At least `storage.gc.file_grace`.
+        orphan_age: Duration = HOUR * 24, at_least(HOUR * 24);
     }
 }
 

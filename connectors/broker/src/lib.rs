@@ -25,7 +25,8 @@
 //! * Compaction is off unless switched on; it keeps aborted records and control batches, and holds the lock of the partition.
 //! * `InitProducerId` waits up to 200 ms for the end of the transaction before, so clients see `CONCURRENT_TRANSACTIONS` less often.
 //! * A fetch does not look at `last_fetched_epoch`: clients that lost records to an unclean election learn it from `OffsetForLeaderEpoch` or their offset.
-//! * Transactions that a power loss tore (their newest journal entries are gone) are aborted at the next start.
+//! * With `Fsync::Interval`, a power loss takes up to 100 ms of records. A transaction whose records were left without their marker ends at the next start as the
+//!   journal says, and is aborted if the journal knows nothing of it.
 //! * Broker configs are those of the start and cannot be altered.
 //! * Requests other than Produce have at most 16 MiB, and CreateTopics names at most as many topics as the broker may have partitions. What a request names
 //!   twice is answered once, where the answer is larger than the question.

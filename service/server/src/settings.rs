@@ -87,6 +87,7 @@ pub(crate) fn storage(config: &Config) -> StorageConfig {
     out.sst.cache_bytes = s.cache.pages.as_usize() + s.cache.footers.as_usize();
     out.compaction.min_runs = s.compaction.min_runs;
     out.compaction.max_runs = s.compaction.max_runs;
+    out.compaction.stall_runs = out.compaction.stall_runs.max(2 * s.compaction.max_runs);
     out.compaction.max_concurrent = s.compaction.max_concurrent();
     out.compaction.max_input_bytes = s.compaction.max_input_bytes.as_u64();
     out.pins.grace = s.pins.grace;

@@ -10,7 +10,10 @@ pub struct SqlConfig {
     pub query_memory_bytes: usize,
     /// `<prefix>.wal`: no table may read it and no view write it.
     pub wal_topic: Arc<str>,
+    /// Of one statement, planning included.
     pub query_timeout: Duration,
+    /// Statements that are planned at one time, each on a thread of its own, those included that nobody waits for any more.
+    pub plannings: usize,
     /// Largest result of one query: it is held in memory until it is sent.
     pub max_result_rows: usize,
     pub max_result_bytes: usize,
@@ -29,6 +32,7 @@ impl Default for SqlConfig {
             wal_topic: "millstream.wal".into(),
             query_memory_bytes: 256 << 20,
             query_timeout: Duration::from_secs(60),
+            plannings: 8,
             max_result_rows: 1_000_000,
             max_result_bytes: 256 << 20,
             topic_partitions: 4,

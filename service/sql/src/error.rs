@@ -9,6 +9,8 @@ use datafusion::{
 use millstream_storage::StorageError;
 use millstream_types::{BoxError, Classified, ErrorKind, LogError};
 
+use crate::parser::statement::ObjectKind;
+
 /// Bytes of a message.
 const MOST_TEXT: usize = 4096;
 
@@ -77,6 +79,19 @@ impl SqlError {
 
     pub fn conflict(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Conflict, code, message)
+    }
+
+    /// An object of the catalog whose rows may not be there as its statement says.
+    pub(crate) fn broken(kind: ObjectKind, name: &str, reason: &str) -> Self {
+        let hint = match kind {
+            ObjectKind::Table => {
+                "SHOW REGIONS tells where it stands; drop the table and create it again to read its topic anew, or to insert its rows again"
+            }
+            ObjectKind::View | ObjectKind::Sink => {
+                "SHOW CREATE keeps its statement: drop it and create it again, and it is filled from its input; its topic stays"
+            }
+        };
+        Self::conflict("BROKEN", format!("{} {name} cannot be read: {reason}", kind.word())).hint(hint)
     }
 
     pub fn internal(message: impl Into<String>, source: impl Into<BoxError>) -> Self {
@@ -264,7 +279,8 @@ fn storage_error(e: &StorageError) -> SqlError {
         StorageError::SequenceNotKept { .. } => "READ_POINT_GONE",
         _ => "STORAGE",
     };
-    let error = SqlError::new(e.kind(), code, e.to_string());
+    // With its causes: what the bucket or the broker answered is what helps.
+    let error = SqlError::new(e.kind(), code, millstream_types::error::chain(e));
     match e {
         StorageError::Invalid { what, .. } if what.contains("above the limit") => {
             error.hint("raise storage.wal.max_row_bytes and the broker's max.message.bytes, or keep the value elsewhere")
@@ -278,13 +294,13 @@ fn storage_error(e: &StorageError) -> SqlError {
 
 impl From<StorageError> for SqlError {
     fn from(e: StorageError) -> Self {
-        storage_error(&e).caused_by(e)
+        storage_error(&e)
     }
 }
 
 impl From<LogError> for SqlError {
     fn from(e: LogError) -> Self {
-        SqlError::new(e.kind, "KAFKA", e.to_string()).caused_by(e)
+        SqlError::new(e.kind, "KAFKA", millstream_types::error::chain(&e))
     }
 }
 

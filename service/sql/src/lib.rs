@@ -4,6 +4,7 @@
 //! plan) | `query` (SELECT -> rows) | `insert`. The only place with DataFusion's planning. Not here: how jobs run (`service/stream`), how rows are
 //! stored (`service/storage`), HTTP (`service/admin`).
 
+mod broken;
 pub mod catalog;
 pub mod config;
 mod ddl;

@@ -2,12 +2,39 @@
 
 use std::time::Duration;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 #[derive(Debug, Clone)]
 pub struct SqlMetrics {
     statements: IntCounterVec,
     seconds: HistogramVec,
+}
+
+/// Of the threads that plan.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanningMetrics {
+    pub(crate) running: IntGauge,
+    /// Those of them that nobody waits for any more.
+    pub(crate) overdue: IntGauge,
+    pub(crate) refused: IntCounter,
+}
+
+impl PlanningMetrics {
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let running = IntGauge::new("millstream_sql_plannings", "Statements that are being parsed or planned")?;
+        let overdue = IntGauge::new(
+            "millstream_sql_plannings_overdue",
+            "Plannings that go on although their client has its error",
+        )?;
+        let refused = IntCounter::new(
+            "millstream_sql_plannings_refused_total",
+            "Statements refused since all threads for planning were taken",
+        )?;
+        registry.register(Box::new(running.clone()))?;
+        registry.register(Box::new(overdue.clone()))?;
+        registry.register(Box::new(refused.clone()))?;
+        Ok(Self { running, overdue, refused })
+    }
 }
 
 impl SqlMetrics {

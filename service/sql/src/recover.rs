@@ -29,7 +29,7 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), SqlError> {
         drop::finish(core, catalog.dropping.clone()).await?;
     }
     for q in &catalog.quarantined {
-        core.set_broken(&q.name, Some(q.reason.clone()));
+        core.set_broken(&q.name, q.reason.clone(), Retry::Never);
     }
     let catalog = core.catalog()?;
     let (tables, jobs) = plan_all(core, &catalog).await;
@@ -47,7 +47,7 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), SqlError> {
         else {
             continue;
         };
-        broken(core, &table.name, &chain(error));
+        broken(core, &table.name, &chain(error), error.retry());
         if error.retry() != Retry::Never {
             // nobody waits for it
             drop(bring_up::open_in_background(core, table.id, table.name, left));
@@ -60,9 +60,9 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn broken(core: &Core, name: &str, reason: &str) {
+fn broken(core: &Core, name: &str, reason: &str, retry: Retry) {
     tracing::error!(object = name, reason, "object cannot be brought up");
-    core.set_broken(name, Some(reason.to_owned()));
+    core.set_broken(name, reason.to_owned(), retry);
 }
 
 type Planned = (Vec<(Table, Vec<RegionSpec>)>, Vec<(JobPlan, bool)>);
@@ -73,7 +73,7 @@ async fn plan_all(core: &Arc<Core>, catalog: &Catalog) -> Planned {
         match object.as_ref() {
             Object::Table(table) => match bring_up::table_specs(core, table) {
                 Ok(specs) => tables.push((table.clone(), specs)),
-                Err(e) => broken(core, &table.name, &e.to_string()),
+                Err(e) => broken(core, &table.name, &e.to_string(), Retry::Never),
             },
             Object::View(d) => plan_derived(core, object, d, DerivedKind::View, &mut jobs).await,
             Object::Sink(d) => plan_derived(core, object, d, DerivedKind::Sink, &mut jobs).await,
@@ -91,7 +91,7 @@ async fn plan_derived(
 ) {
     match Deep::new(replan(core, d, kind)).await {
         Ok(plan) => jobs.push((plan, bring_up::is_paused(object))),
-        Err(e) => broken(core, &d.name, &e.to_string()),
+        Err(e) => broken(core, &d.name, &e.to_string(), Retry::Never),
     }
 }
 
@@ -137,7 +137,7 @@ async fn start(core: &Arc<Core>, plan: JobPlan, paused: bool, failed: &HashMap<R
     let regions = plan.own_regions();
     let errors: Vec<&StorageError> = regions.iter().filter_map(|s| failed.get(&s.id)).collect();
     if let Some(error) = errors.iter().find(|e| e.retry() == Retry::Never).or(errors.first()) {
-        broken(core, &plan.name, &chain(*error));
+        broken(core, &plan.name, &chain(*error), error.retry());
         if error.retry() != Retry::Never {
             bring_up::start_in_background(core, plan, paused);
         }
@@ -146,6 +146,6 @@ async fn start(core: &Arc<Core>, plan: JobPlan, paused: bool, failed: &HashMap<R
     let (name, job) = (Arc::clone(&plan.name), plan.job);
     if let Err(e) = core.deps.stream.start_job(plan, paused).await {
         tracing::error!(%job, %name, error = %chain(&e), "job cannot be started");
-        core.set_broken(&name, Some(chain(&e)));
+        core.set_broken(&name, chain(&e), Retry::Never);
     }
 }

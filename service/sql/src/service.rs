@@ -3,16 +3,13 @@
 use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use datafusion::{
-    execution::{
-        memory_pool::{GreedyMemoryPool, MemoryPool},
-        runtime_env::RuntimeEnv,
-    },
-    logical_expr::LogicalPlan,
+use datafusion::execution::{
+    memory_pool::{GreedyMemoryPool, MemoryPool},
+    runtime_env::RuntimeEnv,
 };
 use futures::FutureExt;
 use millstream_storage::{Storage, object_store::Bucket};
@@ -25,15 +22,21 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
     SqlConfig, SqlError, StatementResult,
+    broken::BrokenObjects,
     catalog::{BucketCatalogLog, Catalog, CatalogStore, Cluster, Object},
     ddl, insert,
-    metrics::SqlMetrics,
+    metrics::{PlanningMetrics, SqlMetrics},
     parser::{
         self,
         statement::{ExplainTarget, Parsed, Statement},
     },
-    planner::{self, session::Session},
+    planner::{
+        self,
+        session::{Runnable, Session},
+        threads::{Deadline, Planners},
+    },
     query::{
+        notices,
         run::{Answer, Limits, run},
         schema_provider::PublicSchema,
         system_tables::SystemSchema,
@@ -71,12 +74,14 @@ pub(crate) struct Core {
     runtime: Arc<RuntimeEnv>,
     metrics: SqlMetrics,
     large_texts: Semaphore,
+    /// Large texts that wait.
+    waiting_texts: Semaphore,
+    pub(crate) planners: Arc<Planners>,
     /// Memory of results until they are sent.
     results: Arc<dyn MemoryPool>,
     /// Set by `recover`.
     store: OnceLock<CatalogStore>,
-    /// Objects that this process cannot run, by name, with the reason; written by `recover` and `ddl`, read by SHOW.
-    broken: Mutex<BTreeMap<String, String>>,
+    pub(crate) broken: BrokenObjects,
     /// One DDL statement of this process at a time: its steps outside the catalog (topic, regions, job) must not interleave.
     pub(crate) ddl: tokio::sync::Mutex<()>,
 }
@@ -88,15 +93,19 @@ impl SqlService {
         stack::deepen_tasks();
         let metrics = SqlMetrics::new(&deps.metrics).map_err(|e| SqlError::internal("register metrics", e))?;
         let results: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(config.max_result_bytes.saturating_mul(2)));
+        let planning = PlanningMetrics::new(&deps.metrics).map_err(|e| SqlError::internal("register metrics", e))?;
+        let planners = Arc::new(Planners::new(config.plannings, planning, Arc::clone(&deps.clock)));
         let core = Core {
             config,
             deps,
             runtime,
             metrics,
             large_texts: Semaphore::new(LARGE_TEXTS_KIB),
+            waiting_texts: Semaphore::new(WAITING_TEXTS_KIB),
+            planners,
             results,
             store: OnceLock::new(),
-            broken: Mutex::default(),
+            broken: BrokenObjects::default(),
             ddl: tokio::sync::Mutex::default(),
         };
         Ok(Self { core: Arc::new(core) })
@@ -117,7 +126,7 @@ impl SqlService {
     pub async fn execute(&self, sql: &str) -> Result<Vec<StatementResult>, SqlError> {
         let done = async {
             let _large = self.core.admit(sql).await?;
-            Deep::new(self.execute_all(parser::parse(sql)?)).await
+            Deep::new(self.execute_all(self.core.parse(sql).await?)).await
         };
         answered(done).await
     }
@@ -153,7 +162,7 @@ impl SqlService {
     pub async fn validate(&self, sql: &str) -> Result<(), SqlError> {
         let done = async {
             let _large = self.core.admit(sql).await?;
-            Deep::new(self.validate_all(parser::parse(sql)?)).await
+            Deep::new(self.validate_all(self.core.parse(sql).await?)).await
         };
         answered(done).await
     }
@@ -161,8 +170,14 @@ impl SqlService {
     async fn validate_all(&self, statements: Vec<Parsed>) -> Result<(), SqlError> {
         for parsed in statements {
             match parsed.statement {
-                Statement::Query(query) => drop(self.core.session()?.plan_query(*query).await?),
-                Statement::CreateDerived(create) => drop(ddl::create_derived::prepare(&self.core, &create).await?),
+                Statement::Query(query) => {
+                    let core = Arc::clone(&self.core);
+                    let planning = async move { core.session()?.plan_query(*query).await.map(drop) };
+                    self.core.planners.run(self.core.deadline(), planning).await?;
+                }
+                Statement::CreateDerived(create) => {
+                    ddl::create_derived::prepare(&self.core, &create).await?.check_input(&self.core, &create)?;
+                }
                 Statement::CreateTable(create) => drop(ddl::create_table::prepare(&self.core, &create).await?),
                 _ => {}
             }
@@ -210,7 +225,11 @@ fn kind_of(statement: &Statement) -> &'static str {
 /// Texts above this size wait for each other.
 const LARGE_TEXT: usize = 1 << 20;
 /// What all large texts together may need, in KiB.
-const LARGE_TEXTS_KIB: usize = 1 << 20;
+const LARGE_TEXTS_KIB: usize = 512 << 10;
+/// What is kept of those that wait for the others, in KiB.
+const WAITING_TEXTS_KIB: usize = 64 << 10;
+/// Bytes that are parsed where they come in: less than a few milliseconds.
+const SHORT_TEXT: usize = 32 << 10;
 
 impl Core {
     /// Waits until a large text has room, with all others that are being worked on.
@@ -219,16 +238,35 @@ impl Core {
         if weight <= LARGE_TEXT {
             return Ok(None);
         }
-        let room = self.large_texts.acquire_many((weight >> 10).min(LARGE_TEXTS_KIB) as u32);
-        tokio::select! {
-            permit = room => permit.map(Some).map_err(|e| SqlError::internal("large texts", e)),
-            () = self.deps.clock.sleep(self.config.query_timeout) => Err(SqlError::new(
-                ErrorKind::Exhausted,
-                "TOO_MANY_LARGE_STATEMENTS",
-                "other large statements are at work",
-            )
-            .hint("send it again, or in smaller parts")),
+        let kib = (weight >> 10).min(LARGE_TEXTS_KIB) as u32;
+        if let Ok(room) = self.large_texts.try_acquire_many(kib) {
+            return Ok(Some(room));
         }
+        let refused = |what: &str| {
+            SqlError::new(ErrorKind::Exhausted, "TOO_MANY_LARGE_STATEMENTS", what)
+                .hint("send it again, or in smaller parts")
+        };
+        let Ok(_waits) = self.waiting_texts.try_acquire_many((text.len() >> 10) as u32) else {
+            return Err(refused("other large statements are at work, and wait for them"));
+        };
+        tokio::select! {
+            permit = self.large_texts.acquire_many(kib) => permit.map(Some).map_err(|e| SqlError::internal("large texts", e)),
+            () = self.deps.clock.sleep(self.config.query_timeout) => Err(refused("other large statements are at work")),
+        }
+    }
+
+    /// Long texts take their time, on a thread of their own.
+    async fn parse(&self, text: &str) -> Result<Vec<Parsed>, SqlError> {
+        if text.len() <= SHORT_TEXT {
+            return parser::parse(text);
+        }
+        let text = text.to_owned();
+        self.planners.run(self.deadline(), async move { parser::parse(&text) }).await
+    }
+
+    /// Of a statement that begins now.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::new(self.deps.clock.as_ref(), self.config.query_timeout)
     }
 
     pub(crate) fn store(&self) -> Result<&CatalogStore, SqlError> {
@@ -241,21 +279,8 @@ impl Core {
         Ok(self.store()?.current())
     }
 
-    pub(crate) fn broken_objects(&self) -> BTreeMap<String, String> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_broken(&self, name: &str, reason: Option<String>) {
-        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        match reason {
-            Some(reason) => broken.insert(name.to_owned(), reason),
-            None => broken.remove(name),
-        };
-    }
-
     pub(crate) fn limits(&self) -> Limits {
         Limits {
-            timeout: self.config.query_timeout,
             rows: self.config.max_result_rows,
             bytes: self.config.max_result_bytes,
             results: Arc::clone(&self.results),
@@ -266,7 +291,8 @@ impl Core {
     pub(crate) fn session(self: &Arc<Self>) -> Result<Session, SqlError> {
         let catalog = self.catalog()?;
         let system = Arc::new(SystemSchema::new(Arc::clone(self)));
-        self.session_over(PublicSchema::new(catalog, Arc::clone(&self.deps.storage)), Some(system))
+        let problems = self.problems(&catalog);
+        self.session_over(PublicSchema::new(catalog, Arc::clone(&self.deps.storage), problems), Some(system))
     }
 
     pub(crate) fn session_over(
@@ -278,14 +304,14 @@ impl Core {
         Session::new(Arc::clone(&self.runtime), Arc::new(public), system)
     }
 
-    pub(crate) async fn run_plan(&self, session: Session, plan: LogicalPlan) -> Result<Answer, SqlError> {
-        run(session, plan, self.limits(), &self.deps.tasks, &self.deps.clock).await
+    async fn run_planned(&self, planned: Runnable, until: Deadline) -> Result<Answer, SqlError> {
+        run(planned, self.limits(), until, &self.deps.tasks, &self.deps.clock).await
     }
 
     /// For INSERT and DELETE: any number of rows that fit into memory, since they do not go to a client.
-    pub(crate) async fn run_unlimited_rows(&self, session: Session, plan: LogicalPlan) -> Result<Answer, SqlError> {
+    pub(crate) async fn run_unlimited_rows(&self, planned: Runnable, until: Deadline) -> Result<Answer, SqlError> {
         let limits = Limits { rows: usize::MAX, ..self.limits() };
-        run(session, plan, limits, &self.deps.tasks, &self.deps.clock).await
+        run(planned, limits, until, &self.deps.tasks, &self.deps.clock).await
     }
 
     async fn run(self: &Arc<Self>, parsed: Parsed) -> Result<StatementResult, SqlError> {
@@ -305,7 +331,9 @@ impl Core {
                 show::text("plan", prepared.explain(self, &create, verbose))
             }
             Statement::Explain { verbose, target: ExplainTarget::Query(query) } => {
-                show::explain_query(self, *query, at, verbose).await
+                let core = Arc::clone(self);
+                let planning = async move { show::explain_query(&core, *query, at, verbose).await };
+                self.planners.run(self.deadline(), planning).await
             }
             Statement::Query(query) => self.select(*query).await.map_err(|e| e.at(at)),
             Statement::Insert { table, statement } => {
@@ -330,13 +358,20 @@ impl Core {
     ) -> Result<StatementResult, SqlError> {
         // a compaction between planning and a second scan of one region may take its read point away: once more with new ones
         let mut tried = false;
+        let until = self.deadline();
         loop {
             let epoch = Some(self.deps.stream.latest_epoch()).filter(|e| e.0 > 0);
-            let session = self.session()?;
-            let plan = session.plan_query(query.clone()).await?;
-            match self.run_plan(session, plan).await {
+            let (core, query) = (Arc::clone(self), query.clone());
+            let planning = async move {
+                let session = core.session()?;
+                let plan = session.plan_query(query).await?;
+                let notices = notices::of_query(&core, &plan)?;
+                Ok((session.runnable(&plan).await?, notices))
+            };
+            let (runnable, notices) = self.planners.run(until, planning).await?;
+            match self.run_planned(runnable, until).await {
                 Ok(Answer { schema, batches }) => {
-                    return Ok(StatementResult::Rows { schema, batches, epoch, notices: Vec::new() });
+                    return Ok(StatementResult::Rows { schema, batches, epoch, notices });
                 }
                 Err(e) if e.code == "READ_POINT_GONE" && !tried => tried = true,
                 Err(e) => return Err(e),

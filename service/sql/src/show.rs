@@ -114,8 +114,13 @@ fn tables(core: &Core) -> Result<RecordBatch, SqlError> {
         ("primary_key", text_of(&tables, |(o, _)| key_text(o))),
         ("regions", int_of(&tables, |(_, t)| Some(t.regions().len() as i64))),
         ("rows", int_of(&tables, |(_, t)| Some(estimated_rows(core, &t.regions())))),
-        ("problem", text_of(&tables, |(_, t)| broken.get(&t.name).cloned())),
+        ("problem", text_of(&tables, |(_, t)| broken.get(&t.name).cloned().or_else(|| problem_of(core, &t.regions())))),
     ])
+}
+
+/// What is wrong with a region that is open.
+fn problem_of(core: &Core, regions: &[millstream_types::RegionId]) -> Option<String> {
+    regions.iter().find_map(|id| core.deps.storage.region(*id)?.status().reason)
 }
 
 fn estimated_rows(core: &Core, regions: &[millstream_types::RegionId]) -> i64 {

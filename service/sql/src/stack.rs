@@ -22,6 +22,12 @@ pub(crate) fn grown<T>(work: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(RED_ZONE, STACK, work)
 }
 
+/// Whether a call that goes deeper may not come back. For what calls itself within [`grown`].
+pub(crate) fn is_short() -> bool {
+    const LEAST: usize = 8 << 20;
+    stacker::remaining_stack().is_some_and(|left| left < LEAST)
+}
+
 /// A future that is polled and dropped with a large stack.
 pub(crate) struct Deep<F>(Option<Pin<Box<F>>>);
 

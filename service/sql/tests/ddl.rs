@@ -188,7 +188,7 @@ async fn envelopes_and_keys_must_fit_the_query() {
         ),
         (
             "create sink k with (topic = 'orders') as select * from orders",
-            "topic orders is read by table orders: the result would feed itself",
+            "line 1, column 29: topic orders is read by table orders",
         ),
         (
             "create sink k with (topic = 'k', partitions = 0) as select * from orders",

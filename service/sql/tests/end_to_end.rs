@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_types::TopicPartition;
+use millstream_types::{Classified, ErrorKind, TopicPartition};
 
 use crate::support::Real;
 
@@ -326,4 +326,124 @@ async fn floats_and_large_sums_read_the_same_in_a_view_and_in_its_query() {
     check().await;
     let others = "select sum(distinct b) filter (where g = 1), sum(b) filter (where g = 2), sum(k) from f";
     assert_eq!(real.rows(others).await, ["9223372036854775807 | 1 | 6"]);
+}
+
+/// Its rows are gone, and no answer may hide that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lost_its_log_is_refused_with_reason_and_remedy_wherever_it_would_be_read() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    real.run("create table notes (id bigint primary key, v varchar); insert into notes values (1, 'a')").await;
+    let totals =
+        "create materialized view totals as select customer_id, sum(amount) as total from orders group by customer_id";
+    let above = "create materialized view above as select customer_id from totals where total > 1";
+    real.run(&format!("{totals}; {above}; wait for totals; wait for above")).await;
+    let before = real.rows("select * from totals order by 1").await;
+
+    let (log, bucket) = real.crash().await;
+    for shard in 0..4 {
+        let partition = TopicPartition::new("millstream.wal", shard);
+        let end = log.ends(&partition).unwrap().high_watermark.0;
+        log.trim(&partition, end);
+    }
+    let real = Real::start(log, bucket).await;
+    assert!(real.sql.broken()["totals"].contains("shared wal"), "{:?}", real.sql.broken());
+    for text in [
+        "select * from totals",
+        "select total from totals where customer_id = 1",
+        "select count(*) from above",
+        "select o.order_id from orders o join totals t on o.customer_id = t.customer_id",
+        "select order_id from orders where customer_id in (select customer_id from totals)",
+        "select * from notes",
+        "insert into notes values (2, 'b')",
+        "delete from notes where id = 1",
+        "create materialized view more as select customer_id from totals",
+        "create sink out with (topic = 'out') as select customer_id from above",
+        "explain verbose select * from totals",
+    ] {
+        let error = real.sql.execute(text).await.expect_err(text);
+        assert_eq!((error.code, error.kind()), ("BROKEN", ErrorKind::Conflict), "{text}: {error}");
+        assert!(error.message.contains("shared wal"), "{text}: {error}");
+        assert!(
+            error.hint.as_ref().is_some_and(|h| h.contains("drop") && h.contains("create it again")),
+            "{text}: {error}"
+        );
+    }
+    assert!(real.sql.validate("create materialized view more as select customer_id from totals").await.is_err());
+    real.run("explain select * from totals; show create totals; show views; describe totals").await;
+    // what has its own log is not touched
+    assert_eq!(real.rows("select count(*) from orders").await, ["20"]);
+
+    real.run(&format!("drop materialized view above; drop materialized view totals; {totals}; {above}; wait for totals; wait for above")).await;
+    assert_eq!(real.rows("select * from totals order by 1").await, before);
+    real.run("select * from above").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_over_what_stands_still_tells_so() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    real.run(
+        "create materialized view v as select customer_id, count(*) as n from orders group by customer_id; wait for v",
+    )
+    .await;
+    let notices = async |real: &Real, text: &str| real.sql.execute(text).await.unwrap()[0].notices().to_vec();
+    assert!(notices(&real, "select * from v").await.is_empty());
+    real.log.recreate_topic("orders");
+    real.engine.guard().await;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    for (text, begin) in [
+        ("select count(*) from orders", "warning incomplete: table orders, region 1-0 (quarantined)"),
+        ("select 1 where exists (select * from orders)", "warning incomplete: table orders"),
+        ("select * from v", "warning stale: view v is degraded"),
+    ] {
+        while !notices(&real, text).await.iter().any(|n| n.starts_with(begin) && n.contains("created again")) {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{text}: {:?}, {:?}",
+                notices(&real, text).await,
+                real.rows("show jobs").await
+            );
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(real.rows("show tables").await[0].contains("created again"));
+    let real = real.crash_and_restart().await;
+    let error = real.sql.execute("select count(*) from orders").await.unwrap_err();
+    assert!(error.code == "BROKEN" && error.message.contains("created again"), "what was not flushed is gone: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aggregate_needs_the_history_of_rows_that_can_change() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    let error = real
+        .sql
+        .execute("create materialized view v with (snapshot = 'false') as select customer_id, count(*) as n from orders group by customer_id")
+        .await
+        .unwrap_err();
+    assert!(
+        error.code == "INVALID_OPTION" && error.message.contains("snapshot = false") && error.line.is_some(),
+        "{error:?}"
+    );
+    real.run("create materialized view f with (snapshot = 'false') as select order_id from orders").await;
+    real.run(
+        "create table log (order_id bigint, amount decimal(12,2)) with (topic = 'orders', 'value.format' = 'json')",
+    )
+    .await;
+    real.run("create materialized view v with (snapshot = 'false') as select count(*) as n from log").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_derived_topic_with_old_records_is_told() {
+    let real = cluster().await;
+    real.run(ORDERS).await;
+    let create = "create materialized view v with (topic = 'out', partitions = 1) as select order_id from orders";
+    let told = async |real: &Real| {
+        let results = real.sql.execute(create).await.unwrap();
+        results[0].notices().iter().any(|n| n.contains("old_records"))
+    };
+    assert!(!told(&real).await);
+    real.run("wait for v; drop materialized view v").await;
+    assert!(told(&real).await);
 }

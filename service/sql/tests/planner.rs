@@ -1,7 +1,7 @@
 //! Streaming plans as EXPLAIN prints them, refusals with their places, and the layout of stored columns.
 
 use millstream_sql::catalog::Object;
-use millstream_types::TableId;
+use millstream_types::{Classified, ErrorKind, TableId};
 
 use crate::support::Env;
 
@@ -238,4 +238,40 @@ async fn literals_are_exact_and_casts_are_off_the_column() {
     assert!(plan.contains("orders.n > 5"), "{plan}");
     assert!(!plan.contains("CAST(orders.n"), "{plan}");
     assert!(!plan.contains("Float64"), "{plan}");
+}
+
+#[tokio::test]
+async fn a_constant_that_cannot_be_worked_out_is_refused_when_the_view_is_created() {
+    let env = env().await;
+    let huge = "repeat('x', 2000000000)";
+    for (view, code) in [
+        (format!("select order_id, {huge} as r from orders"), "VALUE_TOO_LARGE"),
+        (format!("select order_id, length({huge}) as r from orders"), "VALUE_TOO_LARGE"),
+        (format!("select order_id, length(note || {huge}) as r from orders"), "VALUE_TOO_LARGE"),
+        (format!("select order_id from orders where note = {huge}"), "VALUE_TOO_LARGE"),
+        (format!("select order_id from orders where n > 1 and note like {huge}"), "VALUE_TOO_LARGE"),
+        (format!("select order_id, case when n = 1 then {huge} else note end as r from orders"), "VALUE_TOO_LARGE"),
+        (format!("select order_id, coalesce(note, {huge}) as r from orders"), "VALUE_TOO_LARGE"),
+        (format!("select n, sum(length({huge})) as r from orders group by n"), "VALUE_TOO_LARGE"),
+        (format!("select length({huge}) as g, count(*) as r from orders group by length({huge})"), "VALUE_TOO_LARGE"),
+        (format!("select n, count(*) as r from orders group by n having count(*) > length({huge})"), "VALUE_TOO_LARGE"),
+        ("select order_id, n + 1 / 0 as r from orders".to_owned(), "QUERY_FAILED"),
+    ] {
+        for text in [
+            format!("create materialized view bad as {view}"),
+            format!("create sink bad with (topic = 'bad') as {view}"),
+            format!("explain create materialized view bad as {view}"),
+        ] {
+            let error = env.error(&text).await;
+            assert_eq!((error.code, error.kind()), (code, ErrorKind::Invalid), "{text}: {error}");
+            assert!(error.message.contains("constant") && error.line.is_some(), "{text}: {error}");
+        }
+        assert!(env.sql.validate(&format!("create materialized view bad as {view}")).await.is_err(), "{view}");
+    }
+    let error = env.error("create materialized view bad as select order_id, cast('x' as int) as r from orders").await;
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    // a row that comes to a constant that fails, fails; others need not
+    env.run("create materialized view some as select order_id, case when n = 0 then 1 / 0 else n end as r from orders")
+        .await;
+    env.run("create materialized view good as select order_id, repeat('x', 1000) as r from orders where note <> repeat('y', 100000)").await;
 }

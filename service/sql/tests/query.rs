@@ -157,3 +157,11 @@ async fn system_tables_say_what_show_says() {
         ["id | BIGINT | no | 1 |  | ", "name | VARCHAR | yes |  | 'none' | ", "amount | DECIMAL(12,2) | yes |  |  | "]
     );
 }
+
+#[tokio::test]
+async fn now_is_the_time_of_the_statement() {
+    let env = Env::new().await;
+    env.run("create table t (at timestamptz); insert into t values (now())").await;
+    let found = env.rows("select count(*), now() at time zone 'utc' is not null, now() = now() from t where at <= now() and at > now() - interval '1 minute'").await;
+    assert_eq!(found, ["1 | true | true"]);
+}

@@ -147,7 +147,7 @@ pub struct RegionStatus {
     pub kind: RegionKind,
     /// `opening`, `writable`, `fenced`, `quarantined`, `dropping`.
     pub state: &'static str,
-    /// Why it is quarantined or degraded, with the remedy.
+    /// Why it is quarantined, or what is missing in one that is writable (partitions that were added to its topic), with the remedy.
     pub reason: Option<String>,
     pub leader_epoch: LeaderEpoch,
     pub manifest_version: u64,
@@ -187,6 +187,11 @@ pub trait Region: Send + Sync + Debug {
     /// Everything committed below it is readable.
     fn applied(&self) -> Seq;
     fn status(&self) -> RegionStatus;
+    /// Ranges of the topic that were lost before they were read, or before they were flushed, and over which the region went on
+    /// (`on_data_loss = 'continue'`). Rows of them may have been readable before a restart.
+    fn lost(&self) -> Vec<(Seq, Seq)> {
+        Vec::new()
+    }
 
     /// Returns when `applied() >= seq`; an error if the region closes, is quarantined or fenced first.
     async fn wait_applied(&self, seq: Seq) -> Result<(), StorageError>;

@@ -61,7 +61,7 @@ pub struct WalConfig {
     pub prune_interval: Duration,
     /// The newest part of the log that is never pruned. Default 5 min.
     pub keep_tail: Duration,
-    /// Period of the retention guard. Default 30 s.
+    /// Period of the guard of topics. Default 10 s.
     pub guard_interval: Duration,
     /// Rows of one replay request. Default 8 MiB.
     pub replay_batch_bytes: usize,
@@ -180,7 +180,7 @@ impl Default for WalConfig {
             write_id_window: Duration::from_secs(600),
             prune_interval: Duration::from_secs(60),
             keep_tail: Duration::from_secs(300),
-            guard_interval: Duration::from_secs(30),
+            guard_interval: Duration::from_secs(10),
             replay_batch_bytes: 8 * MIB,
         }
     }

@@ -46,6 +46,7 @@ pub(crate) struct Metrics {
     pub bad_records: IntCounterVec,
     /// Records between the position and the last stable offset, summed over a table's partitions.
     pub tail_lag: IntGaugeVec,
+    pub unread_partitions: IntGaugeVec,
     pub pin_count: IntGauge,
 }
 
@@ -97,6 +98,11 @@ impl Metrics {
             wal_zombie_entries: r.counter("wal_zombie_entries_total", "shared wal entries of a lower leader epoch")?,
             bad_records: r.counters("topic_bad_records_total", "topic records that could not be decoded", "table")?,
             tail_lag: r.gauges("topic_lag_records", "records between position and last stable offset", "table")?,
+            unread_partitions: r.gauges(
+                "topic_unread_partitions",
+                "partitions added to the topic since CREATE, which the table does not read",
+                "table",
+            )?,
             pin_count: r.gauge("pin_count", "pins of jobs")?,
         })
     }

@@ -2,7 +2,7 @@
 
 use millstream_storage::StorageError;
 use millstream_types::{
-    BoxError, Classified, Epoch, ErrorKind, InputId, JobId, LogError, RegionId, Retry, invariant::Broken,
+    BoxError, Classified, Epoch, ErrorKind, InputId, JobId, LogError, RegionId, Retry, Seq, invariant::Broken,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +63,11 @@ pub enum StreamError {
         #[source]
         source: Box<LogError>,
     },
+    #[error(
+        "input {table}: records [{from}, {to}) of region {region} were lost after this job had used them and before the table had flushed them, and the \
+         table went on without them (on_data_loss = 'continue'): its result has rows that the table has not; drop it and create it again"
+    )]
+    InputLost { table: String, region: RegionId, from: Seq, to: Seq },
     #[error("input {input}: region {region} has no cut, it is closed or quarantined")]
     InputClosed { input: InputId, region: RegionId },
     #[error("progress row: {what}")]
@@ -112,6 +117,7 @@ impl StreamError {
             StreamError::Rejected { .. } => "output_rejected",
             StreamError::RowTooLarge { .. } => "row_too_large",
             StreamError::RecordTooLarge { .. } => "record_too_large",
+            StreamError::InputLost { .. } => "data_loss",
             StreamError::InputClosed { .. } => "input_closed",
             StreamError::Progress { .. } => "layout_mismatch",
             StreamError::Encode { .. } => "encode_failed",
@@ -135,6 +141,7 @@ impl StreamError {
                 | StreamError::Rejected { .. }
                 | StreamError::RowTooLarge { .. }
                 | StreamError::RecordTooLarge { .. }
+                | StreamError::InputLost { .. }
         )
     }
 }
@@ -156,7 +163,7 @@ impl Classified for StreamError {
             | StreamError::RowTooLarge { .. }
             | StreamError::RecordTooLarge { .. } => ErrorKind::Invalid,
             StreamError::Fenced { .. } | StreamError::Overtaken { .. } => ErrorKind::Fenced,
-            StreamError::Progress { .. } => ErrorKind::Corrupt,
+            StreamError::Progress { .. } | StreamError::InputLost { .. } => ErrorKind::Corrupt,
             StreamError::Storage(e) => e.kind(),
             StreamError::Log(e) => e.kind(),
             StreamError::Inconsistent { .. }

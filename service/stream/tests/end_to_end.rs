@@ -19,7 +19,7 @@ use millstream_stream::{
     testing::{MemoryRegion, MemoryStorage},
 };
 use millstream_types::{
-    Chunk, LogSystem, Op, RegionId, TopicPartition,
+    Chunk, LogSystem, Op, RegionId, Seq, TopicPartition,
     runtime::{SystemClock, Tasks},
     testing::{CommitFault, MemoryLog, literal},
 };
@@ -355,10 +355,53 @@ async fn rate_zero_holds_the_scan_and_not_the_barriers() {
     eventually(&world, "barriers go on", |s| s.committed_epoch > epoch).await;
     let s = world.service.job(world.plan.job).unwrap();
     assert!(s.backfills.iter().all(|b| b.rows == 0 && b.paused == ["limit"]), "{s:?}");
+    let whole = s.backfills.iter().find(|b| b.region == world.inputs[0].id()).unwrap();
+    assert_eq!(
+        (whole.total, whole.fraction),
+        (100, 0.0),
+        "known before anything is scanned, although nothing was written since CREATE"
+    );
     world.service.set_rate_limit(world.plan.job, Some(1_000_000)).unwrap();
     world.service.wait_running(world.plan.job).await.unwrap();
     world.settle().await;
     world.check(&expect_filtered, 0);
+}
+
+#[tokio::test]
+async fn a_job_that_used_rows_which_its_table_lost_is_quarantined() {
+    let world = World::new(filtered(), small(), 0).await;
+    write(&world, 0, 0..100);
+    world.create().await;
+    world.settle().await;
+    // What was lost before the job came is in neither of them.
+    let used = world.inputs[0].applied();
+    world.inputs[0].lose(Seq(0), Seq(used.0 - 10));
+    let epoch = world.service.job(world.plan.job).unwrap().committed_epoch;
+    eventually(&world, "it goes on", |s| s.committed_epoch > epoch && s.state == JobState::Running).await;
+    world.inputs[0].lose(Seq(used.0 - 5), Seq(used.0 + 50));
+    eventually(&world, "quarantined", |s| s.state == JobState::Quarantined).await;
+    let reason = world.service.job(world.plan.job).unwrap().reason.unwrap();
+    assert!(reason.code == "data_loss" && reason.message.contains("drop it and create it again"), "{reason:?}");
+}
+
+#[tokio::test]
+async fn few_large_rows_are_too_much_for_one_epoch_as_many_small_ones_are() {
+    for (row_bytes, passes) in [(32, 1), (10 << 20, 2)] {
+        let world = World::new(filtered(), small(), 0).await;
+        world.inputs[0].set_row_bytes(row_bytes);
+        write(&world, 0, 0..10);
+        world.create().await;
+        world.settle().await;
+        world.service.pause(world.plan.job).unwrap();
+        eventually(&world, "paused", |s| s.state == JobState::Paused).await;
+        // Fewer than `catchup_rows`; of 10 MiB each they are more than an epoch of 64 MiB.
+        write(&world, 0, 10..20);
+        world.service.resume(world.plan.job).unwrap();
+        world.settle().await;
+        world.check(&expect_filtered, 0);
+        let status = world.service.job(world.plan.job).unwrap();
+        assert_eq!(status.backfills.iter().map(|b| b.pass).max(), Some(passes), "rows of {row_bytes} bytes");
+    }
 }
 
 #[tokio::test]

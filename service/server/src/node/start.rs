@@ -72,7 +72,7 @@ impl Base {
             self.patiently("bucket", || probe(&bucket)).await?;
         }
         let kafka: Arc<dyn LogSystem> = KafkaCluster::connect(settings::kafka(&self.config)?)?;
-        self.patiently("kafka", || wal_topic::ensure(kafka.admin(), &self.config)).await?;
+        self.patiently("kafka", || wal_topic::ensure(kafka.admin(), &bucket, &self.config)).await?;
         let (wal, prefix): (Arc<str>, Arc<str>) =
             (settings::wal_topic(&self.config), self.config.kafka.prefix.as_str().into());
         let deps = StorageDeps {

@@ -1,9 +1,15 @@
-//! `<prefix>.wal`: made at the first start, verified at every one. A wrong setting here loses data later, so it refuses the start.
+//! `<prefix>.wal`: made at the first start, verified at every one. A wrong setting here loses data later, so it refuses the start; so does another topic than
+//! the one that the bucket was used with, whose offsets say where each region is.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use millstream_config::Config;
+use millstream_storage::{
+    StorageError,
+    object_store::{Bucket, Slot, VersionedLog, paths},
+};
 use millstream_types::{LogError, TopicAdmin, TopicInfo, TopicSpec};
+use serde::{Deserialize, Serialize};
 
 use super::NodeError;
 
@@ -18,14 +24,56 @@ const MIN_MESSAGE_BYTES: i64 = 1 << 20;
 /// From so many replicas on, one may be lost without stopping the writes.
 const QUORUM_REPLICAS: i32 = 3;
 
-/// Returns when the topic exists with all leaders and is fit.
-pub(crate) async fn ensure(admin: Arc<dyn TopicAdmin>, config: &Config) -> Result<(), NodeError> {
+/// Which topic the bucket was used with, kept in the bucket.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    topic_id: String,
+}
+
+/// Returns when the topic exists with all leaders, is fit, and is the one that this bucket was used with.
+pub(crate) async fn ensure(admin: Arc<dyn TopicAdmin>, bucket: &Arc<Bucket>, config: &Config) -> Result<(), NodeError> {
     let topic = crate::settings::wal_topic(config);
-    let info = match admin.describe(&topic).await? {
-        Some(info) => info,
-        None => create(admin.as_ref(), config, &topic).await?,
+    let unfit = |what| NodeError::WalTopic { topic: topic.to_string(), what };
+    let kept = VersionedLog::new(Arc::clone(bucket), paths::wal_topic(&topic), ".json");
+    let known = kept.get(0).await?.map(|bytes| identity(&kept.path(0), &bytes)).transpose()?;
+    let info = match (admin.describe(&topic).await?, &known) {
+        (Some(info), _) => info,
+        // Made again it would be empty: what it had is lost, and offsets that are in the bucket would come a second time.
+        (None, Some(_)) => return Err(unfit(format!("it does not exist, and the bucket was used with it: {REMEDY}"))),
+        (None, None) => create(admin.as_ref(), config, &topic).await?,
     };
-    verify(&info, config.cluster.shards).map_err(|what| NodeError::WalTopic { topic: topic.to_string(), what })
+    verify(&info, config.cluster.shards).map_err(unfit)?;
+    let ours = Identity { topic_id: info.topic_id };
+    let known = match known {
+        Some(known) => known,
+        None => match kept.put(0, serde_json::to_vec(&ours).map_err(internal)?.into()).await? {
+            Slot::Won => return Ok(()),
+            Slot::Exists(bytes) => identity(&kept.path(0), &bytes)?,
+        },
+    };
+    match same(&known, &ours) {
+        true => Ok(()),
+        false => Err(unfit(format!(
+            "it is not the topic that the bucket was used with (topic id {}, then {}): it was deleted and created again, or is that of another cluster: {REMEDY}",
+            ours.topic_id, known.topic_id
+        ))),
+    }
+}
+
+const REMEDY: &str = "point `kafka.bootstrap_servers` and `kafka.prefix` to the cluster that has it; if it is lost for good, so is what was not yet in the bucket: \
+     start with another `object_store.url` and `kafka.prefix`, and create tables and views again";
+
+fn identity(path: &str, bytes: &[u8]) -> Result<Identity, NodeError> {
+    serde_json::from_slice(bytes).map_err(|e| StorageError::corrupt(path, e.to_string()).into())
+}
+
+fn internal(e: serde_json::Error) -> NodeError {
+    StorageError::Internal { what: "encode the identity of the wal topic".into(), source: Some(e.into()) }.into()
+}
+
+/// Brokers without topic ids cannot tell.
+fn same(known: &Identity, ours: &Identity) -> bool {
+    known.topic_id.is_empty() || ours.topic_id.is_empty() || known == ours
 }
 
 async fn create(admin: &dyn TopicAdmin, config: &Config, topic: &str) -> Result<TopicInfo, LogError> {
@@ -74,7 +122,27 @@ pub(crate) fn verify(info: &TopicInfo, shards: u32) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use millstream_types::testing::MemoryLog;
+
     use super::*;
+
+    #[tokio::test]
+    async fn only_the_topic_that_the_bucket_was_used_with_is_taken() {
+        let (log, bucket) = (MemoryLog::new(), Bucket::memory());
+        let config =
+            Config::from_yaml("version: 1\nkafka:\n  bootstrap_servers: k:1\nobject_store:\n  url: memory:///\n")
+                .unwrap();
+        let topic = crate::settings::wal_topic(&config);
+        for _ in 0..2 {
+            ensure(log.system().admin(), &bucket, &config).await.unwrap();
+        }
+        log.recreate_topic(&topic);
+        let error = ensure(log.system().admin(), &bucket, &config).await.unwrap_err().to_string();
+        assert!(error.contains("deleted and created again") && error.contains("kafka.bootstrap_servers"), "{error}");
+        let error = ensure(MemoryLog::new().system().admin(), &bucket, &config).await.unwrap_err().to_string();
+        assert!(error.contains("it does not exist, and the bucket was used with it"), "{error}");
+        ensure(MemoryLog::new().system().admin(), &Bucket::memory(), &config).await.unwrap();
+    }
 
     fn info(partitions: i32, config: &[(&str, &str)]) -> TopicInfo {
         let config = CREATED.iter().chain(config).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

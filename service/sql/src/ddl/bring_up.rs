@@ -91,11 +91,11 @@ pub(crate) fn open_in_background(
         while still_there(&core, id) {
             left = match open_once(&core, &left).await {
                 Ok(()) => {
-                    core.set_broken(&name, None);
+                    core.clear_broken(&name);
                     break;
                 }
                 Err((again, error)) => {
-                    core.set_broken(&name, Some(chain(&error)));
+                    core.set_broken(&name, chain(&error), error.retry());
                     if error.retry() == Retry::Never {
                         tracing::error!(table = %name, error = %chain(&error), "table cannot be opened");
                         break;
@@ -190,14 +190,14 @@ pub(crate) fn start_in_background(core: &Arc<Core>, plan: JobPlan, paused: bool)
             }
             match core.deps.stream.create_job(plan.clone()).await {
                 Ok(()) => {
-                    core.set_broken(&plan.name, None);
+                    core.clear_broken(&plan.name);
                     if paused && let Err(e) = core.deps.stream.pause(plan.job) {
                         tracing::warn!(job = %plan.job, error = %chain(&e), "job could not be paused");
                     }
                     return;
                 }
                 Err(e) => {
-                    core.set_broken(&plan.name, Some(chain(&e)));
+                    core.set_broken(&plan.name, chain(&e), e.retry());
                     if e.retry() == Retry::Never {
                         tracing::error!(job = %plan.job, name = %plan.name, error = %chain(&e), "job cannot be started");
                         return;

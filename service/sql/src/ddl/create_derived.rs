@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use datafusion::sql::sqlparser::tokenizer::Location;
 use millstream_stream::OnEvalError;
 
 use super::{
@@ -15,6 +16,7 @@ use crate::{
     catalog::{Catalog, Derived, Desired, Object},
     parser::statement::{CreateDerived, DerivedKind, ObjectKind},
     planner::{
+        constants,
         draft::{Draft, draft},
         explain::{ExplainOutput, explain},
         job::JobSettings,
@@ -37,6 +39,11 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// A view over what cannot be read would be filled with what is left of it.
+    pub(crate) fn check_input(&self, core: &Core, create: &CreateDerived) -> Result<(), SqlError> {
+        core.readable(core.catalog()?.as_ref(), &self.draft.input.name).map_err(|e| e.at(create.query_at))
+    }
+
     pub(crate) fn explain(&self, core: &Core, create: &CreateDerived, verbose: bool) -> Vec<String> {
         let output = ExplainOutput {
             kind: create.kind,
@@ -65,6 +72,7 @@ pub(crate) async fn create(core: &Arc<Core>, create: CreateDerived, text: String
             return Ok(StatementResult::command(tag, vec![notice]));
         }
         let mut prepared = prepare(core, &create).await?;
+        prepared.check_input(core, &create)?;
         if let Some(target) = &mut prepared.target {
             target::ensure(core.deps.logs.as_ref(), target, &mut prepared.notices).await?;
         }
@@ -87,7 +95,15 @@ pub(crate) async fn create(core: &Arc<Core>, create: CreateDerived, text: String
 /// All checks; changes nothing.
 pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateDerived) -> Result<Prepared, SqlError> {
     let mut notices = Vec::new();
-    let draft = draft(&core.session()?, create.kind, &create.query, create.query_at).await?;
+    let planning = {
+        let (core, kind, query, at) = (Arc::clone(core), create.kind, create.query.clone(), create.query_at);
+        async move {
+            let draft = draft(&core.session()?, kind, &query, at).await?;
+            constants::check(&draft).map_err(|e| e.at(at))?;
+            Ok(draft)
+        }
+    };
+    let draft = core.planners.run(core.deadline(), planning).await?;
     let mut options = OptionReader::new(&create.options);
     options.not_yet(&[
         ("late_topic", "leave it out: there are no windows yet"),
@@ -103,7 +119,8 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateDerived) -> Result<
     }
     let backfill_rate_limit = options.number("backfill_rate_limit", 0..=u64::MAX)?;
     let wait = options.flag("wait", false)?;
-    settings_of(&mut options)?;
+    let settings = settings_of(&mut options)?;
+    check_snapshot(&settings, &draft, options.entry("snapshot").map(|e| e.value_at))?;
     match &target {
         Some(t) => {
             let made = target::encoders(&t.target, &draft, &as_map(&create.options));
@@ -116,6 +133,17 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateDerived) -> Result<
         notices.push("the input has no primary key: rows are only ever added".to_owned());
     }
     Ok(Prepared { draft, target, options: as_map(&create.options), backfill_rate_limit, wait, notices })
+}
+
+/// Without the history an aggregate would take back rows that it never counted.
+fn check_snapshot(settings: &JobSettings, draft: &Draft, at: Option<Location>) -> Result<(), SqlError> {
+    if settings.snapshot || draft.aggregation().is_none_or(|a| a.append_only) {
+        return Ok(());
+    }
+    let what = format!("an aggregate over {}, whose rows can change, needs the rows from before", draft.input.name);
+    Err(SqlError::option(format!("snapshot = false: {what}"))
+        .at(at.unwrap_or(Location::empty()))
+        .hint("leave snapshot out, or aggregate a table without a primary key"))
 }
 
 fn settings_of(options: &mut OptionReader<'_>) -> Result<JobSettings, SqlError> {

@@ -88,7 +88,12 @@ pub(crate) async fn prepare(core: &Arc<Core>, create: &CreateTable) -> Result<Pr
     ])?;
     let topic = options.entry("topic");
     let mut schema = table_schema(create, topic.is_some(), &mut notices)?;
-    defaults::check(core, &create.columns, &mut schema)?;
+    if create.columns.iter().any(|c| c.default.is_some()) {
+        let (core, columns) = (Arc::clone(core), create.columns.clone());
+        let (planners, until) = (Arc::clone(&core.planners), core.deadline());
+        let checking = async move { defaults::check(&core, &columns, &mut schema).map(|()| schema) };
+        schema = planners.run(until, checking).await?;
+    }
     let Some(topic) = topic else {
         options.only_with(
             &[

@@ -96,7 +96,7 @@ pub(super) async fn remove(core: &Arc<Core>, names: &[String]) -> Result<Option<
         })
         .await?;
     for name in names {
-        core.set_broken(name, None);
+        core.clear_broken(name);
     }
     finish(core, dropping).await
 }

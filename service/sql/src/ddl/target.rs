@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use datafusion::sql::sqlparser::tokenizer::Location;
 use millstream_format::partition_for_key;
-use millstream_types::{Column, Created, LogSystem, TopicSpec};
+use millstream_types::{Column, Created, LogSystem, TopicPartition, TopicSpec};
 
 use super::options::OptionReader;
 use crate::{
@@ -231,11 +231,8 @@ pub(super) fn check_free(
         _ => None,
     });
     if let Some(reader) = reader {
-        return Err(SqlError::conflict(
-            "TOPIC_IN_USE",
-            format!("topic {topic} is read by table {}: the result would feed itself", reader.name),
-        )
-        .at(target.topic_at));
+        return Err(SqlError::conflict("TOPIC_IN_USE", format!("topic {topic} is read by table {}", reader.name))
+            .at(target.topic_at));
     }
     Ok(())
 }
@@ -277,6 +274,19 @@ pub(super) async fn ensure(
         }
         target.target.partitions = info.partitions;
         notices.push(format!("topic {name} exists: its {} partitions are used", info.partitions));
+    }
+    if upsert {
+        let mut records = 0;
+        for partition in 0..info.partitions {
+            let ends = logs.log(&TopicPartition::new(name.as_str(), partition)).offsets().await?;
+            records += (ends.high_watermark.0 - ends.start.0).max(0);
+        }
+        if records > 0 {
+            notices.push(format!(
+                "warning old_records: topic {name} has up to {records} records from before, and keys of them that the view does not have stay in it: \
+                 delete the topic first, or write to another one, if its consumers fold it"
+            ));
+        }
     }
     let compacts = info.config.get("cleanup.policy").is_some_and(|p| p.contains("compact"));
     if upsert && !compacts {

@@ -14,9 +14,6 @@ use crate::{SqlError, parser::statement::ColumnDef, planner::expr, service::Core
 
 /// Replaces each default in `schema` by its literal: `TRUE`, a number, or a quoted text that casts to the column's type.
 pub(crate) fn check(core: &Arc<Core>, columns: &[ColumnDef], schema: &mut TableSchema) -> Result<(), SqlError> {
-    if columns.iter().all(|c| c.default.is_none()) {
-        return Ok(());
-    }
     let session = core.session()?;
     for (def, column) in columns.iter().zip(&mut schema.columns) {
         let Some((text, ast, at)) = &def.default else { continue };

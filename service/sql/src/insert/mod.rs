@@ -70,7 +70,9 @@ fn session(core: &Arc<Core>, name: &Name) -> Result<(Session, Arc<Table>), SqlEr
         .hint("write to its input"));
     };
     let table = Arc::new(table.clone());
-    let public = PublicSchema::new(catalog, Arc::clone(&core.deps.storage))
+    core.readable(&catalog, &table.name).map_err(|e| e.at(name.at))?;
+    let problems = core.problems(&catalog);
+    let public = PublicSchema::new(catalog, Arc::clone(&core.deps.storage), problems)
         .with_defaults(&table.name, defaults::expressions(&table.schema)?);
     Ok((core.session_over(public, None)?, table))
 }
@@ -93,11 +95,15 @@ fn columns(list: &mut Vec<ast::ObjectName>, table: &Table, name: &Name) -> Resul
 
 /// Runs the query inside the statement: rows with the visible columns of the table.
 async fn rows(core: &Arc<Core>, session: Session, statement: ast::Statement) -> Result<RecordBatch, SqlError> {
-    let LogicalPlan::Dml(dml) = session.plan(statement).await? else {
-        return Err(SqlError::invalid("the statement writes no rows"));
+    let until = core.deadline();
+    let plan = async move {
+        let LogicalPlan::Dml(dml) = session.plan(statement).await? else {
+            return Err(SqlError::invalid("the statement writes no rows"));
+        };
+        session.runnable(&dml.input).await
     };
-    let plan = LogicalPlan::clone(&dml.input);
-    let answer = core.run_unlimited_rows(session, plan).await?;
+    let planned = core.planners.run(until, plan).await?;
+    let answer = core.run_unlimited_rows(planned, until).await?;
     Ok(arrow::compute::concat_batches(&answer.schema, &answer.batches)?)
 }
 

@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::{
     ast,
     dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
-    tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
+    tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer},
 };
 
 use super::{depth, dialect::BoundedDialect, statement::Name};
@@ -12,20 +12,79 @@ use crate::SqlError;
 
 pub(crate) const DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
 
-/// Tokens without white space and comments.
-pub(crate) fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
-    let tokens = Tokenizer::new(&DIALECT, text)
-        .tokenize_with_location()
-        .map_err(|e| SqlError::syntax(e.message.clone()).at(e.location))?;
-    Ok(tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect())
+/// Bytes of text that are made into tokens in one go, white space and comments included.
+const STEP: usize = 64 << 10;
+
+/// Tokens without white space and comments, up to one more than `most`.
+///
+/// The library can only make all tokens of a text at once, about a hundred bytes for each sign of it. So it gets the text in steps: what it makes of one is
+/// thinned out before the next one. A step ends where a token may end; one that does not (a long string, a comment) is read again with a longer step.
+pub(crate) fn tokenize(source: &Source<'_>, most: usize) -> Result<Vec<TokenWithSpan>, SqlError> {
+    tokens_in_steps(source, most, STEP)
+}
+
+fn tokens_in_steps(source: &Source<'_>, most: usize, shortest: usize) -> Result<Vec<TokenWithSpan>, SqlError> {
+    let text = source.text;
+    let mut kept: Vec<TokenWithSpan> = Vec::new();
+    // the tokens of one step, behind the last one of the step before: a dot means something else behind a name
+    let mut step: Vec<TokenWithSpan> = Vec::new();
+    let (mut from, mut begins, mut length) = (0, Location::new(1, 1), shortest);
+    while from < text.len() && kept.len() <= most {
+        let to = end_of_step(text, from.saturating_add(length));
+        let whole = to == text.len();
+        step.drain(..step.len().saturating_sub(1));
+        let before = step.len();
+        let made = Tokenizer::new(&DIALECT, &text[from..to]).tokenize_with_location_into_buf(&mut step);
+        match made {
+            Err(e) if whole => return Err(SqlError::syntax(e.message.clone()).at(moved(e.location, begins))),
+            // the last token may go on behind the step
+            Ok(()) if !whole => step.truncate(step.len().saturating_sub(1).max(before)),
+            _ => {}
+        }
+        let Some(last) = step[before..].last() else {
+            if whole {
+                break;
+            }
+            // not twice as much: what is behind its end is made into tokens, too
+            length = length.saturating_add(length / 8 + 1);
+            continue;
+        };
+        let ends = moved(last.span.end, begins);
+        for token in &step[before..] {
+            if !matches!(token.token, Token::Whitespace(_) | Token::EOF) {
+                let span = Span::new(moved(token.span.start, begins), moved(token.span.end, begins));
+                kept.push(TokenWithSpan::new(token.token.clone(), span));
+            }
+        }
+        if whole {
+            break;
+        }
+        (from, begins, length) = (source.offset(ends), ends, shortest);
+    }
+    Ok(kept)
+}
+
+/// The next place where a token may end: before a blank or a comma.
+fn end_of_step(text: &str, from: usize) -> usize {
+    let rest = text.as_bytes().get(from..).unwrap_or_default();
+    rest.iter().position(|b| matches!(b, b' ' | b'\t' | b'\n' | b',')).map_or(text.len(), |i| from + i)
+}
+
+/// A place in a step that begins at `begins`, as a place in the text.
+fn moved(place: Location, begins: Location) -> Location {
+    match place.line {
+        0 => place,
+        1 => Location::new(begins.line, begins.column + place.column - 1),
+        line => Location::new(begins.line + line - 1, place.column),
+    }
 }
 
 /// Finds byte offsets of locations, which count lines and characters.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     text: &'a str,
-    /// For each line the byte offset of its first character, and of each `STRIDE`th after it: a long line is not walked for each place in it.
-    lines: Vec<Vec<usize>>,
+    /// Line, column and byte offset of each `STRIDE`th character: neither a long line nor many lines are walked for each place in them.
+    marks: Vec<(u64, u64, usize)>,
 }
 
 const STRIDE: usize = 64;
@@ -35,26 +94,29 @@ const MOST_NAME: usize = 255;
 
 impl<'a> Source<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        let mut lines = vec![vec![0]];
-        let mut in_line = 0;
-        for (at, c) in text.char_indices() {
-            in_line += 1;
-            if c == '\n' {
-                lines.push(vec![at + 1]);
-                in_line = 0;
-            } else if in_line % STRIDE == 0 {
-                lines.last_mut().expect("there is a first line").push(at + c.len_utf8());
+        let mut marks = Vec::with_capacity(text.len() / STRIDE + 1);
+        let (mut line, mut column) = (1, 1);
+        for (i, (at, c)) in text.char_indices().enumerate() {
+            if i % STRIDE == 0 {
+                marks.push((line, column, at));
             }
+            (line, column) = if c == '\n' { (line + 1, 1) } else { (line, column + 1) };
         }
-        Self { text, lines }
+        Self { text, marks }
     }
 
     fn offset(&self, at: Location) -> usize {
-        let Some(line) = self.lines.get((at.line as usize).saturating_sub(1)) else { return self.text.len() };
-        let column = (at.column as usize).saturating_sub(1);
-        let Some(mark) = line.get(column / STRIDE) else { return self.text.len() };
-        let rest = &self.text[*mark..];
-        mark + rest.char_indices().nth(column % STRIDE).map_or(rest.len(), |(i, _)| i)
+        let behind = self.marks.partition_point(|(line, column, _)| (*line, *column) <= (at.line, at.column));
+        let Some((mut line, mut column, from)) = behind.checked_sub(1).and_then(|i| self.marks.get(i).copied()) else {
+            return 0;
+        };
+        for (i, c) in self.text[from..].char_indices() {
+            if (line, column) >= (at.line, at.column) {
+                return from + i;
+            }
+            (line, column) = if c == '\n' { (line + 1, 1) } else { (line, column + 1) };
+        }
+        self.text.len()
     }
 
     /// The words from the first to the last of `tokens`.
@@ -284,4 +346,68 @@ fn placed(error: ParserError, parser: &Parser<'_>, tokens: &[TokenWithSpan]) -> 
 
 fn parser_over<'d>(dialect: &'d BoundedDialect, tokens: &[TokenWithSpan]) -> Parser<'d> {
     Parser::new(dialect).with_tokens_with_locations(tokens.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the library makes of the whole text.
+    fn at_once(text: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
+        let tokens = Tokenizer::new(&DIALECT, text).tokenize_with_location();
+        let tokens = tokens.map_err(|e| SqlError::syntax(e.message.clone()).at(e.location))?;
+        Ok(tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect())
+    }
+
+    #[test]
+    fn steps_of_any_length_make_the_tokens_of_the_whole_text() {
+        let texts = [
+            "select a.b, \"a, b\".c , 'it''s, , \n x' || E'\\', ' from t -- a, comment\nwhere x >= 1.5e-3",
+            "select $$ a, 'b' $$, $tag$ , $$ $tag$, $1 , :x , a::int , 1 . 2 , .5 , t. a , 'é, ü' , \"é ü\"  ,\r\n\t x",
+            "/* a, /* nested, */ , */ select N'a b', B'10 1', X'ab , cd', U&'d\\0061t , a', a->>'b , c', '' , ''' , '''",
+            "select 1; ; -- last, one",
+            " , ",
+            "",
+            "   ",
+            "'open, string",
+            "select /* open , comment",
+            "select $x$ open, $y$",
+            "select \"open , name",
+        ];
+        for text in texts {
+            let source = Source::new(text);
+            let expected = at_once(text);
+            for step in 1..=text.len() + 1 {
+                match (tokens_in_steps(&source, usize::MAX, step), &expected) {
+                    (Ok(tokens), Ok(expected)) => {
+                        // equality of tokens leaves out their places
+                        assert_eq!(format!("{tokens:?}"), format!("{expected:?}"), "{text} in steps of {step}");
+                    }
+                    (Err(e), Err(expected)) => {
+                        assert_eq!(e.to_string(), expected.to_string(), "{text} in steps of {step}")
+                    }
+                    (got, expected) => panic!("{text} in steps of {step}: {got:?}, not {expected:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_tokens_are_made_than_are_asked_for_and_those_of_one_step() {
+        let text = ",".repeat(1 << 20);
+        let tokens = tokens_in_steps(&Source::new(&text), 1_000, 4 << 10).unwrap();
+        assert!((1_001..=1_000 + (8 << 10)).contains(&tokens.len()), "{}", tokens.len());
+    }
+
+    #[test]
+    fn offsets_are_found_in_long_lines_and_in_many_lines() {
+        let text = format!("{}é{}\nend", "\n".repeat(1_000), "ü".repeat(1_000));
+        let source = Source::new(&text);
+        assert_eq!(source.offset(Location::new(1, 1)), 0);
+        assert_eq!(source.offset(Location::new(700, 1)), 699);
+        assert_eq!(source.offset(Location::new(1_001, 1)), 1_000);
+        assert_eq!(source.offset(Location::new(1_001, 2)), 1_002);
+        assert_eq!(source.offset(Location::new(1_002, 1)), text.len() - 3);
+        assert_eq!(source.offset(Location::new(1_002, 4)), text.len());
+    }
 }

@@ -3,25 +3,40 @@
 //! Two steps. The tokens bound what the library's parser may build: it makes one level of a tree of a few words in a row (`a OR b OR ..`), whatever its own
 //! limit of nesting says. Then the tree is measured exactly. Not here: what planning makes of the tree (`planner::bounds`).
 
-use std::{collections::HashMap, ops::ControlFlow};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    ops::ControlFlow,
+};
 
 use datafusion::sql::sqlparser::{
-    ast::{Expr, ObjectName, ObjectNamePart, Query, Spanned, TableFactor, Visit, Visitor, With, visit_relations},
+    ast::{
+        Expr, Function, GroupByExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, Spanned, TableFactor,
+        Visit, Visitor, With, visit_relations,
+    },
     keywords::Keyword,
     tokenizer::{Location, Token, TokenWithSpan},
 };
 use millstream_types::ErrorKind;
 
-use crate::SqlError;
+use crate::{SqlError, planner::bounds::MOST_COLUMNS};
 
-/// Tokens of one text, about 0.3 KiB of memory each until it is planned. An INSERT of 10,000 rows with 40 columns has 800,000.
-const MOST_TOKENS: usize = 1_000_000;
+/// Tokens of one text, about 0.3 KiB of memory each until it is planned. An INSERT of 10,000 rows with 50 columns has 1,020,000.
+pub(crate) const MOST_TOKENS: usize = 1_200_000;
 /// Levels of an expression or of subqueries.
 pub(crate) const MOST_LEVELS: usize = 500;
 /// Tables, subqueries and set operations of one statement.
 pub(crate) const MOST_RELATIONS: usize = 100;
 /// Queries that a WITH stands for when each of its names is replaced by its query, as planning does.
 const MOST_EXPANDED: u64 = 2_000;
+/// WITH within each other: the search for the names of tables looks at each of them twice, so twice the time with each level (24 levels: minutes).
+const MOST_WITHS: usize = 8;
+/// Columns of one ORDER BY: the time of planning grows with their square, and more (1,000 columns: seconds).
+const MOST_ORDER: usize = 500;
+/// Different OVER (..) of one statement: each is a sort and a step of its own that hands on all columns of the others (1,000: minutes).
+const MOST_WINDOWS: usize = 50;
+/// Sets of columns that one GROUP BY stands for: CUBE doubles them with each column.
+const MOST_GROUPING_SETS: u64 = 1_000;
 /// Subqueries of expressions within each other: DataFusion's rewriting of them to joins takes twice the time with each level (24 levels: minutes).
 const MOST_SUBQUERIES: usize = 10;
 /// Open brackets at one place; also of types in types.
@@ -43,7 +58,7 @@ pub(crate) fn too_deep(message: String, at: Location) -> SqlError {
 pub(super) fn check_length(tokens: &[TokenWithSpan]) -> Result<(), SqlError> {
     match tokens.get(MOST_TOKENS) {
         Some(token) => Err(too_long(
-            format!("the text has {} words and signs, the limit is {MOST_TOKENS}", tokens.len()),
+            format!("the text has more than {MOST_TOKENS} words and signs"),
             token.span.start,
             "send it in parts: several INSERTs of fewer rows",
         )),
@@ -155,12 +170,36 @@ fn has_subquery(expr: &Expr) -> bool {
     matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }
 
+fn grouping_sets(group_by: &GroupByExpr) -> u64 {
+    let GroupByExpr::Expressions(list, _) = group_by else { return 1 };
+    let sets = list.iter().map(|part| match part {
+        Expr::Cube(columns) => 2_u64.saturating_pow(columns.len() as u32),
+        Expr::Rollup(columns) => columns.len() as u64 + 1,
+        Expr::GroupingSets(sets) => sets.len() as u64,
+        _ => 1,
+    });
+    sets.fold(1, u64::saturating_mul)
+}
+
+/// Planning compares each column of a list with each other one.
+fn check_list(of: &str, length: usize, most: usize, at: Location) -> ControlFlow<Box<SqlError>> {
+    if length <= most {
+        return ControlFlow::Continue(());
+    }
+    let error = too_long(format!("{length} {of}, the limit is {most}"), at, "keep parts of it as views, and join them");
+    ControlFlow::Break(Box::new(error))
+}
+
 #[derive(Default)]
 struct Levels {
     now: usize,
     /// Expressions with a subquery around this place.
     subqueries: usize,
+    /// Queries with a WITH around this place.
+    withs: usize,
     relations: usize,
+    /// Hashes of the OVER (..) seen.
+    windows: HashSet<u64>,
     too_deep: bool,
 }
 
@@ -178,6 +217,11 @@ impl Visitor for Levels {
         self.down();
         if let Some(with) = &query.with {
             let at = with.with_token.0.span.start;
+            self.withs += 1;
+            if self.withs > MOST_WITHS {
+                let error = too_deep(format!("more than {MOST_WITHS} WITH within each other"), at);
+                return ControlFlow::Break(Box::new(error.hint("write the names side by side in one WITH")));
+            }
             self.relations += with.cte_tables.len();
             if self.relations > MOST_RELATIONS {
                 return ControlFlow::Break(Box::new(too_deep(
@@ -192,11 +236,34 @@ impl Visitor for Levels {
                 return ControlFlow::Break(Box::new(too_deep(message, at)));
             }
         }
+        if let Some(OrderByKind::Expressions(list)) = query.order_by.as_ref().map(|o| &o.kind)
+            && list.len() > MOST_ORDER
+        {
+            let at = list.first().map_or(Location::empty(), |first| first.expr.span().start);
+            return check_list("columns of an ORDER BY", list.len(), MOST_ORDER, at);
+        }
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<Self::Break> {
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
+        let at = select.select_token.0.span.start;
+        let groups = match &select.group_by {
+            GroupByExpr::Expressions(list, _) => list.len(),
+            GroupByExpr::All(_) => 0,
+        };
+        let sets = grouping_sets(&select.group_by);
+        if sets > MOST_GROUPING_SETS {
+            let message = format!("the GROUP BY stands for {sets} sets of columns, the limit is {MOST_GROUPING_SETS}");
+            let hint = "name the sets that you need in GROUPING SETS";
+            return ControlFlow::Break(Box::new(too_long(message, at, hint)));
+        }
+        check_list("columns of a SELECT", select.projection.len(), MOST_COLUMNS, at)?;
+        check_list("columns of a GROUP BY", groups, MOST_COLUMNS, at)
+    }
+
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
         self.now -= 1;
+        self.withs -= usize::from(query.with.is_some());
         ControlFlow::Continue(())
     }
 
@@ -219,6 +286,14 @@ impl Visitor for Levels {
         if self.subqueries > MOST_SUBQUERIES {
             let message = format!("more than {MOST_SUBQUERIES} subqueries within each other in expressions");
             return ControlFlow::Break(Box::new(too_deep(message, Location::empty())));
+        }
+        if let Expr::Function(Function { over: Some(window), .. }) = expr {
+            self.windows.insert(BuildHasherDefault::<DefaultHasher>::default().hash_one(window));
+            if self.windows.len() > MOST_WINDOWS {
+                let message = format!("more than {MOST_WINDOWS} different OVER (..)");
+                let hint = "give functions the same OVER (..), or work in several statements";
+                return ControlFlow::Break(Box::new(too_long(message, expr.span().start, hint)));
+            }
         }
         // the place of a leaf is known without walking down once more
         if self.too_deep && matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_)) {

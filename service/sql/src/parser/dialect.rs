@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::{
 };
 
 use super::cursor::DIALECT;
+use crate::stack;
 
 #[derive(Debug)]
 pub(super) struct BoundedDialect {
@@ -32,6 +33,10 @@ impl Dialect for BoundedDialect {
     }
 
     fn parse_prefix(&self, _parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+        // the library counts levels, but not those of each rule (`INTERVAL INTERVAL ..`)
+        if stack::is_short() {
+            return Some(Err(ParserError::RecursionLimitExceeded));
+        }
         match self.attempts_left.get().checked_sub(1) {
             Some(left) => {
                 self.attempts_left.set(left);

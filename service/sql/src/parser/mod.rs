@@ -26,16 +26,15 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>, SqlError> {
 }
 
 fn parse_all(text: &str) -> Result<Vec<Parsed>, SqlError> {
-    let tokens = cursor::tokenize(text)?;
-    depth::check_length(&tokens)?;
     let source = Source::new(text);
+    let tokens = cursor::tokenize(&source, depth::MOST_TOKENS)?;
+    depth::check_length(&tokens)?;
     let mut parsed = Vec::new();
     for tokens in tokens.split(|t| t.token == Token::SemiColon) {
         let Some(first) = tokens.first() else { continue };
         if parsed.len() == MOST_STATEMENTS {
-            return Err(
-                SqlError::syntax(format!("more than {MOST_STATEMENTS} statements in one text")).at(first.span.start)
-            );
+            let error = SqlError::syntax(format!("more than {MOST_STATEMENTS} statements in one text"));
+            return Err(error.at(first.span.start).hint("send them in several texts"));
         }
         depth::check_tokens(tokens)?;
         let mut cursor = Cursor::new(&source, tokens);

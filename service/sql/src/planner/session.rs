@@ -6,7 +6,7 @@ use datafusion::{
     catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider},
     common::{DataFusionError, ResolvedTableReference, TableReference},
     execution::{
-        FunctionRegistry, SessionStateBuilder,
+        FunctionRegistry, SessionStateBuilder, TaskContext,
         config::SessionConfig,
         context::SessionState,
         runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
@@ -25,7 +25,7 @@ use datafusion::{
 use super::{
     bounds,
     functions::{self, bounded::Budget},
-    meter,
+    meter, stop,
 };
 use crate::{SqlError, error::nearest, query::aggregates};
 
@@ -64,6 +64,13 @@ pub(crate) struct Session {
     budget: Arc<Budget>,
 }
 
+/// Operators, and what they run with.
+#[derive(Debug)]
+pub(crate) struct Runnable {
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    pub(crate) context: Arc<TaskContext>,
+}
+
 impl Session {
     pub(crate) fn new(
         runtime: Arc<RuntimeEnv>,
@@ -74,9 +81,14 @@ impl Session {
         let mut state = SessionStateBuilder::new()
             .with_expr_planners(vec![Arc::new(functions::TypePlanner(Arc::clone(&budget)))])
             .with_default_features()
+            .with_analyzer_rules(stop::analyzer_rules())
+            .with_optimizer_rules(stop::optimizer_rules())
+            .with_physical_optimizer_rules(stop::physical_optimizer_rules())
             .with_config(config())
             .with_runtime_env(runtime)
             .build();
+        // what now() is
+        state.mark_start_execution();
         for aggregate in aggregates::all() {
             state.register_udaf(aggregate)?;
         }
@@ -111,6 +123,12 @@ impl Session {
         let plan = self.state.optimize(plan).map_err(SqlError::of_planning)?;
         bounds::check_constants(&plan)?;
         functions::bound_plan(plan, &self.budget)
+    }
+
+    /// Ready to run.
+    pub(crate) async fn runnable(&self, plan: &LogicalPlan) -> Result<Runnable, SqlError> {
+        let plan = self.physical(&self.optimize(plan)?).await?;
+        Ok(Runnable { plan, context: self.state.task_ctx() })
     }
 
     /// Of an optimised plan.

@@ -2,6 +2,7 @@
 //! [`aggregates`] are those that must say what a view says.
 
 pub(crate) mod aggregates;
+pub(crate) mod notices;
 pub(crate) mod pushdown;
 pub(crate) mod run;
 pub(crate) mod schema_provider;

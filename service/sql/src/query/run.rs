@@ -1,6 +1,6 @@
-//! Runs a plan within the limits of a query: time, rows, bytes, and the memory pool of its session.
+//! Runs a planned query within its limits: time, rows, bytes, and the memory pool of its session.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use arrow::{
     array::{RecordBatch, RecordBatchOptions},
@@ -8,7 +8,6 @@ use arrow::{
 };
 use datafusion::{
     execution::memory_pool::{MemoryConsumer, MemoryPool},
-    logical_expr::LogicalPlan,
     physical_plan::execute_stream,
 };
 use futures::TryStreamExt;
@@ -19,7 +18,7 @@ use millstream_types::{
 
 use crate::{
     SqlError,
-    planner::{functions::bounded::counted, session::Session},
+    planner::{functions::bounded::counted, session::Runnable, threads::Deadline},
     result::batch_bytes,
     stack::Deep,
 };
@@ -27,7 +26,6 @@ use crate::{
 /// What one query may use; the memory of all of them is `SqlConfig::query_memory_bytes`.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
-    pub(crate) timeout: Duration,
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
     /// Of the results of all queries.
@@ -42,20 +40,19 @@ pub(crate) struct Answer {
 
 /// Runs on the compute runtime; dropping the future stops the query.
 pub(crate) async fn run(
-    session: Session,
-    plan: LogicalPlan,
+    planned: Runnable,
     limits: Limits,
+    until: Deadline,
     tasks: &Tasks,
     clock: &Arc<dyn Clock>,
 ) -> Result<Answer, SqlError> {
-    let timeout = limits.timeout;
-    let query = tasks.compute("query", Deep::new(async move { collect(&session, &plan, limits).await }));
+    let query = tasks.compute("query", Deep::new(collect(planned, limits)));
     let stop = AbortOnDrop(query.abort_handle());
     let answer = tokio::select! {
         answer = query => answer,
-        () = clock.sleep(timeout) => {
-            return Err(SqlError::new(ErrorKind::Exhausted, "QUERY_TIMEOUT", format!("the query took longer than {} ms", timeout.as_millis()))
-                .hint("raise sql.query_timeout, read by key, or keep the result up to date as a materialized view"));
+        () = clock.sleep(until.left(clock.as_ref())) => {
+            let hint = "raise sql.query_timeout, read by key, or keep the result up to date as a materialized view";
+            return Err(until.error("the query takes", hint));
         }
     };
     drop(stop);
@@ -97,10 +94,9 @@ fn held(batch: RecordBatch, bytes: usize, results: &Arc<dyn MemoryPool>) -> Resu
     Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
 }
 
-async fn collect(session: &Session, plan: &LogicalPlan, limits: Limits) -> Result<Answer, SqlError> {
-    let physical = session.physical(&session.optimize(plan)?).await?;
-    let schema = physical.schema();
-    let mut stream = execute_stream(physical, session.state.task_ctx())?;
+async fn collect(planned: Runnable, limits: Limits) -> Result<Answer, SqlError> {
+    let schema = planned.plan.schema();
+    let mut stream = execute_stream(planned.plan, planned.context)?;
     let (mut rows, mut bytes, mut batches) = (0, 0, Vec::new());
     while let Some(batch) = stream.try_next().await? {
         rows += batch.num_rows();

@@ -21,13 +21,15 @@ pub(crate) struct PublicSchema {
     catalog: Arc<Catalog>,
     storage: Arc<dyn Storage>,
     points: Arc<ReadPoints>,
+    /// Why objects cannot be read, by name.
+    problems: HashMap<String, String>,
     /// Column defaults of the table that an INSERT names.
     defaults: HashMap<String, HashMap<String, Expr>>,
 }
 
 impl PublicSchema {
-    pub(crate) fn new(catalog: Arc<Catalog>, storage: Arc<dyn Storage>) -> Self {
-        Self { catalog, storage, points: Arc::default(), defaults: HashMap::new() }
+    pub(crate) fn new(catalog: Arc<Catalog>, storage: Arc<dyn Storage>, problems: HashMap<String, String>) -> Self {
+        Self { catalog, storage, points: Arc::default(), problems, defaults: HashMap::new() }
     }
 
     pub(crate) fn with_defaults(mut self, table: &str, defaults: HashMap<String, Expr>) -> Self {
@@ -58,7 +60,7 @@ impl SchemaProvider for PublicSchema {
         };
         let defaults = self.defaults.get(name).cloned();
         match RegionTable::new(object, Arc::clone(&self.storage), Arc::clone(&self.points), defaults) {
-            Some(table) => Ok(Some(Arc::new(table))),
+            Some(table) => Ok(Some(Arc::new(table.with_problem(self.problems.get(name).cloned())))),
             None => Err(external(
                 SqlError::invalid(format!("{name} is a sink: its rows are only in its topic"))
                     .hint("create a materialized view to read rows with SQL"),

@@ -29,7 +29,7 @@ use millstream_storage::{KeyMatch, Region, ScanItem, ScanRequest, ScanStream, St
 use millstream_types::{ErrorKind, Key, RegionId, Seq, TableId, TableSchema};
 
 use super::pushdown;
-use crate::{SqlError, catalog::Object};
+use crate::{SqlError, catalog::Object, parser::statement::ObjectKind, planner::stop};
 
 /// Rows of one batch of a scan.
 const BATCH_ROWS: usize = 8192;
@@ -59,6 +59,9 @@ pub(crate) struct RegionTable {
     topic_fed: bool,
     storage: Arc<dyn Storage>,
     points: Arc<ReadPoints>,
+    /// Why its rows are not what its statement says.
+    problem: Option<String>,
+    kind: ObjectKind,
 }
 
 impl RegionTable {
@@ -95,7 +98,15 @@ impl RegionTable {
             topic_fed: matches!(object, Object::Table(t) if t.topic().is_some()),
             storage,
             points,
+            problem: None,
+            kind: object.kind(),
         })
+    }
+
+    /// It can be planned and explained, but not read.
+    pub(crate) fn with_problem(mut self, problem: Option<String>) -> Self {
+        self.problem = problem;
+        self
     }
 
     pub(crate) fn id(&self) -> TableId {
@@ -169,6 +180,10 @@ impl TableProvider for RegionTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        stop::check()?;
+        if let Some(reason) = &self.problem {
+            return Err(DataFusionError::External(Box::new(SqlError::broken(self.kind, &self.name, reason))));
+        }
         let wanted: Vec<usize> = projection.cloned().unwrap_or_else(|| (0..self.visible.len()).collect());
         let schema = Arc::new(self.arrow.project(&wanted)?);
         // a scan without columns would lose the number of rows

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{execute, is_refusal, joined, table};
+use super::{MEMORY, execute, is_refusal, joined, table};
 
 /// Makes of a few bytes more than there is memory for, each in a way of its own.
 const GREEDY: &[&str] = &[
@@ -80,6 +80,7 @@ fn forget_peak() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_function_takes_more_memory_than_queries_have() {
+    let _alone = MEMORY.lock().await;
     let env = table().await;
     let mut texts: Vec<String> = GREEDY.iter().map(|s| (*s).to_owned()).collect();
     for twice in [

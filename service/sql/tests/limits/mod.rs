@@ -3,6 +3,7 @@
 mod greedy;
 mod odd;
 mod ordinary;
+mod planning;
 mod shapes;
 
 use std::{sync::Arc, time::Duration};
@@ -12,6 +13,9 @@ use millstream_storage::object_store::Bucket;
 use millstream_types::{Classified, ErrorKind, testing::MemoryLog};
 
 use crate::support::{Env, FakeStorage};
+
+/// For tests that take much memory: what a process takes is measured, and seen by all of them.
+static MEMORY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 fn joined(n: usize, between: &str, part: impl Fn(usize) -> String) -> String {
     (0..n).map(part).collect::<Vec<_>>().join(between)
@@ -37,8 +41,12 @@ fn is_refusal(e: &SqlError) -> bool {
 }
 
 async fn table() -> Arc<Env> {
+    table_within(Duration::from_secs(10)).await
+}
+
+async fn table_within(query_timeout: Duration) -> Arc<Env> {
     let (log, bucket, storage) = (MemoryLog::new(), Bucket::memory(), Arc::new(FakeStorage::default()));
-    let config = SqlConfig { query_timeout: Duration::from_secs(10), ..SqlConfig::default() };
+    let config = SqlConfig { query_timeout, ..SqlConfig::default() };
     let sql = Env::service(&log, &bucket, &storage, config);
     sql.recover().await.unwrap();
     let env = Env { log, bucket, storage, sql };

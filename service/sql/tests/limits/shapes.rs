@@ -89,6 +89,14 @@ const SHAPES: &[Shape] = &[
     ("order by", |n| format!("select id from t order by {}", joined(n, ",", |i| format!("id + {i}")))),
     ("aggregates", |n| format!("select {} from t", joined(n, ",", |i| format!("sum(id + {i})")))),
     ("windows", |n| format!("select {} from t", joined(n, ",", |i| format!("sum(id + {i}) over ()")))),
+    ("cube", |n| format!("select count(*) from t group by cube({})", joined(n, ",", |i| format!("id + {i}")))),
+    ("rollup", |n| format!("select count(*) from t group by rollup({})", joined(n, ",", |i| format!("id + {i}")))),
+    ("grouping sets", |n| {
+        format!("select count(*) from t group by grouping sets ({})", joined(n, ",", |i| format!("(id + {i})")))
+    }),
+    ("different windows", |n| {
+        format!("select {} from t", joined(n, ",", |i| format!("sum(id) over (order by id + {i})")))
+    }),
     ("values", |n| format!("values {}", joined(n, ",", |i| format!("({i})")))),
     ("in list", |n| format!("select count(*) from t where id in ({})", joined(n, ",", |i| i.to_string()))),
     ("in list of texts", |n| {
@@ -122,18 +130,19 @@ const SHAPES: &[Shape] = &[
     }),
 ];
 
-const SIZES: [usize; 9] = [10, 24, 60, 200, 450, 1_000, 6_000, 30_000, 200_000];
+/// From ordinary over what is just allowed to absurd. With SHAPE=name, or SHAPE=all, the sizes between them, too.
+const SIZES: [usize; 4] = [24, 300, 1_200, 15_000];
+const ALL_SIZES: [usize; 12] = [10, 24, 60, 200, 450, 1_000, 1_500, 6_000, 12_000, 19_000, 30_000, 200_000];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes, and has not been seen to end for every shape yet: `-- --ignored`, SHAPE=name for one"]
-async fn no_shape_of_any_size_ends_the_process() {
+async fn no_shape_of_any_size_ends_the_process_or_takes_long() {
     let env = table().await;
     let only = std::env::var("SHAPE").ok();
     for (name, shape) in SHAPES {
-        if only.as_ref().is_some_and(|o| o != name) {
+        if only.as_ref().is_some_and(|o| o != name && o != "all") {
             continue;
         }
-        for n in SIZES {
+        for n in if only.is_some() { &ALL_SIZES[..] } else { &SIZES[..] }.iter().copied() {
             let text = shape(n);
             if text.len() > 16 << 20 {
                 continue;
@@ -147,8 +156,10 @@ async fn no_shape_of_any_size_ends_the_process() {
             );
             if let Err(e) = result {
                 assert!(is_refusal(&e), "{name} {n}: {} {e}", e.code);
+                // a limit of time would hide a shape that nothing bounds
+                assert_ne!(e.code, "QUERY_TIMEOUT", "{name} {n}: {e}");
             }
-            assert!(took < Duration::from_secs(60), "{name} {n} took {took:?}");
+            assert!(took < Duration::from_secs(30), "{name} {n} took {took:?}");
         }
     }
 }

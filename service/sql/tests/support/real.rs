@@ -86,11 +86,17 @@ impl Real {
 
     /// As kill -9: tasks end where they stand. The same cluster in a new process.
     pub(crate) async fn crash_and_restart(self) -> Real {
+        let (log, bucket) = self.crash().await;
+        Self::start(log, bucket).await
+    }
+
+    /// What is left of a killed process.
+    pub(crate) async fn crash(self) -> (MemoryLog, Arc<Bucket>) {
         let (log, bucket) = (self.log.clone(), Arc::clone(&self.bucket));
         self.engine.kill().await;
         self.stream.shutdown(Duration::ZERO).await;
         drop(self);
-        Self::start(log, bucket).await
+        (log, bucket)
     }
 
     pub(crate) async fn run(&self, sql: &str) {

@@ -31,6 +31,11 @@ pub fn pins(job: JobId) -> String {
 /// All pin lists.
 pub const PINS: &str = "pins";
 
+/// Which topic of the cluster the shared WAL is.
+pub fn wal_topic(name: &str) -> String {
+    format!("wal-topic/{name}")
+}
+
 /// "No region needs anything below this offset" of one WAL partition.
 pub fn pruned(partition: u32) -> String {
     format!("wal/{partition}/pruned")

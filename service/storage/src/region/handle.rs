@@ -96,6 +96,11 @@ impl Region for RegionHandle {
         self.shared.applied()
     }
 
+    fn lost(&self) -> Vec<(Seq, Seq)> {
+        let manifest = self.shared.cell.borrow().manifest.clone();
+        manifest.gaps.iter().filter(|g| g.policy == "continue").map(|g| (g.from, g.to)).collect()
+    }
+
     fn status(&self) -> RegionStatus {
         let cell = self.shared.cell.borrow().clone();
         let version = &cell.version;
@@ -114,7 +119,7 @@ impl Region for RegionHandle {
             table: self.shared.table_name.to_string(),
             kind: version.layout.kind,
             state: cell.state.as_str(),
-            reason: cell.reason.as_deref().map(str::to_owned),
+            reason: cell.reason.as_deref().map(str::to_owned).or_else(|| self.shared.incomplete()),
             leader_epoch: self.shared.leader_epoch,
             manifest_version: version.manifest_version,
             applied: version.applied,

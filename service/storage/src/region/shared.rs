@@ -4,7 +4,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicI64, Ordering},
+    atomic::{AtomicI32, AtomicI64, Ordering},
 };
 
 use millstream_types::{BadRecordSink, LeaderEpoch, RegionId, Seq, ShardId, codec::SharedDecoderFactory};
@@ -50,6 +50,8 @@ pub struct RegionShared {
     /// Newest known ends of the WAL partition, -1 = not asked yet. Written by tail and guard, read by `status`.
     wal_start: AtomicI64,
     wal_end: AtomicI64,
+    /// Partitions of its topic that no region of its table reads. Written by the guard.
+    unread: AtomicI32,
 }
 
 impl RegionShared {
@@ -73,6 +75,7 @@ impl RegionShared {
             cell: watch::channel(cell).0,
             wal_start: AtomicI64::new(-1),
             wal_end: AtomicI64::new(-1),
+            unread: AtomicI32::new(0),
         }
     }
 
@@ -103,6 +106,24 @@ impl RegionShared {
     pub fn wal_ends(&self) -> (Option<Seq>, Option<Seq>) {
         let known = |v: &AtomicI64| Some(v.load(Ordering::Relaxed)).filter(|v| *v >= 0).map(Seq);
         (known(&self.wal_start), known(&self.wal_end))
+    }
+
+    /// Tells the number of partitions that nobody reads; `true` if it is another one than before.
+    pub(crate) fn set_unread(&self, partitions: i32) -> bool {
+        self.unread.swap(partitions, Ordering::Relaxed) != partitions
+    }
+
+    /// What is missing in a region that works.
+    pub fn incomplete(&self) -> Option<String> {
+        let (unread, WalBinding::Topic { partition, .. }) = (self.unread.load(Ordering::Relaxed), &self.wal) else {
+            return None;
+        };
+        (unread > 0).then(|| {
+            format!(
+                "partition_growth: topic {} has {unread} partitions more than at CREATE, which table {} does not read: drop the table and create it again",
+                partition.topic, self.table_name
+            )
+        })
     }
 
     /// The error that its state means for somebody who wants to write or wait.

@@ -6,20 +6,22 @@
 //! |---|---|
 //! | committed | Ok when the rows are readable |
 //! | aborted before EndTxn | `AppendFailed`: nothing was written |
-//! | fenced | `Fenced`; the regions close |
+//! | fenced | asks the manifests: another leader: `Fenced`, the regions close; still ours (the broker ended a transaction that stood too long): as below |
 //! | anything else | new producer with the same id, read back to the high watermark; write id found: Ok, absent: `AppendFailed` |
 //!
 //! After the deadline they get `AppendUnknown` with their write id while the appender goes on. Until the outcome is known nothing else is appended to the
 //! shard, so a write that was reported as failed never turns up later.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use millstream_types::{CommitOutcome, EpochWriter, ErrorKind, LogError, OutBatch, RegionId, Seq, error::chain};
+use millstream_types::{
+    CommitOutcome, EpochWriter, ErrorKind, LeaderEpoch, LogError, OutBatch, RegionId, Seq, error::chain,
+};
 use tokio::sync::mpsc;
 
 use super::{
     entry::{self, EntryLimits, Header, Kind, Origin},
-    replay::{Take, Target, replay},
+    replay::{Take, Target, replay, went_back},
     shard::{Holder, Shard},
 };
 use crate::{
@@ -27,6 +29,7 @@ use crate::{
     api::AppliedEntry,
     context::Context,
     listener::Point,
+    manifest::Store,
     region::{
         RegionShared,
         apply::{apply, range},
@@ -154,18 +157,11 @@ impl Appender {
             }
             CommitOutcome::Fenced(e) => {
                 self.ready = false;
-                tracing::error!(shard = %self.shard.id, error = %chain(&e), "the shard has another owner: its regions here are fenced");
-                for write in &writes {
-                    write.region.worker.notice(Notice::Fence { region: write.region.clone() }).await;
+                tracing::warn!(shard = %self.shard.id, error = %chain(&e), "the producer of a shard was fenced, asking whose its regions are");
+                let ours = self.keep_ours(writes).await;
+                if !ours.is_empty() {
+                    self.resolve(ours).await;
                 }
-                answer_all(writes, |region, ours| {
-                    Err(StorageError::Fenced {
-                        region,
-                        version: 0,
-                        theirs: millstream_types::LeaderEpoch(ours.0 + 1),
-                        ours,
-                    })
-                });
             }
             CommitOutcome::Unknown(e) => {
                 self.ready = false;
@@ -174,6 +170,44 @@ impl Appender {
                 self.resolve(writes).await;
             }
         }
+    }
+
+    /// Answers writes to regions that another process has claimed, and closes those. Tries until the manifests can be read: a new producer before that would
+    /// fence the one that has taken over.
+    async fn keep_ours(&mut self, mut writes: Vec<Pending>) -> Vec<Pending> {
+        let deadline = self.ctx.clock.now_ms() + self.ctx.config.wal.append_deadline.as_millis() as u64;
+        let mut owners: HashMap<RegionId, LeaderEpoch> = HashMap::new();
+        let mut attempt = 0;
+        while let Some(write) = writes.iter().find(|w| !owners.contains_key(&w.region.id)) {
+            let region = write.region.clone();
+            match Store::load(&self.ctx.store, region.id).await {
+                // A region that is gone has no other leader.
+                Ok(store) => {
+                    owners.insert(region.id, store.map_or(region.leader_epoch, |s| s.state().leader_epoch));
+                    continue;
+                }
+                Err(e) => {
+                    tracing::warn!(region = %region.id, attempt, error = %chain(&e), "cannot read whose a region is, repeating")
+                }
+            }
+            if self.ctx.clock.now_ms() >= deadline {
+                give_up(&mut writes, "the producer was fenced and the manifest cannot be read");
+            }
+            self.ctx.clock.sleep(Context::backoff(Duration::from_millis(100), Duration::from_secs(5), attempt)).await;
+            attempt += 1;
+        }
+        let (theirs, ours): (Vec<_>, Vec<_>) = writes
+            .into_iter()
+            .partition(|w| owners.get(&w.region.id).is_some_and(|epoch| *epoch > w.region.leader_epoch));
+        for write in &theirs {
+            tracing::error!(region = %write.region.id, "the region has another owner: it is fenced here");
+            write.region.worker.notice(Notice::Fence { region: write.region.clone() }).await;
+        }
+        answer_all(theirs, |region, ours| {
+            let theirs = owners.get(&region).copied().unwrap_or(ours);
+            Err(StorageError::Fenced { region, version: 0, theirs, ours })
+        });
+        ours
     }
 
     /// Answers what was answered before, and joins requests with the same write id.
@@ -230,6 +264,9 @@ impl Appender {
 
     /// Makes committed rows readable and answers.
     async fn committed(&mut self, writes: Vec<Pending>, offsets: &[i64]) {
+        if let Some(at) = offsets.iter().copied().find(|o| *o < self.low.0) {
+            return self.log_went_back(writes, Seq(at)).await;
+        }
         self.low = Seq(offsets.iter().max().map_or(self.low.0, |o| o + 1)).max(self.low);
         let (now, window) = (self.ctx.clock.now_ms(), self.ctx.config.wal.write_id_window.as_millis() as u64);
         for write in writes {
@@ -253,6 +290,21 @@ impl Appender {
                 reply(r, Ok((from, end)));
             }
         }
+    }
+
+    /// What was written is in another log than the one that the regions are at: reading it back would find it "applied".
+    async fn log_went_back(&mut self, writes: Vec<Pending>, at: Seq) {
+        let reason = went_back(&self.shard, at, self.low);
+        tracing::error!(shard = %self.shard.id, reason, "client writes went to a log that is not ours");
+        for write in &writes {
+            write
+                .region
+                .worker
+                .notice(Notice::Quarantine { region: write.region.clone(), reason: reason.clone() })
+                .await;
+        }
+        let path = self.shard.log.partition().to_string();
+        answer_all(writes, |_, _| Err(StorageError::corrupt(path.clone(), reason.clone())));
     }
 
     /// Finds out what became of a transaction. Tries for ever: nothing else may be appended before.

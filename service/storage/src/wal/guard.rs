@@ -1,12 +1,12 @@
-//! The retention guard of topic-fed regions: sees in time that unflushed records may expire, that the log start passed a paused reader, or that the topic
-//! is not the one it was.
+//! The guard of topic-fed regions: sees in time that unflushed records may expire, that the log start passed a paused reader, that the topic is not the one
+//! it was, or that it has partitions that nobody reads.
 //!
 //! Owns: the periodic look and the pure headroom rule. Not here: what the worker does about it (`worker/handle_topic`).
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use millstream_types::{Seq, TopicInfo, TopicPartition, error::chain};
+use millstream_types::{Seq, TableId, TopicInfo, TopicPartition, error::chain};
 
 use crate::{
     WalBinding,
@@ -34,6 +34,7 @@ pub(crate) async fn look(ctx: &Context, regions: Vec<Arc<RegionShared>>) {
             topics.insert(partition.topic.clone(), info);
         }
     }
+    report_unread(ctx, &regions, &topics);
     let topics = &topics;
     stream::iter(regions.clone())
         .for_each_concurrent(PARALLEL, |region| async move { look_at(ctx, &region, topics).await })
@@ -80,6 +81,31 @@ async fn look_at(ctx: &Context, region: &Arc<RegionShared>, topics: &HashMap<Arc
         && headroom_ms < urgent_below(retention_ms, ctx.config.flush.retention_flush_below)
     {
         region.worker.notice(Notice::FlushUrgently { region: region.clone(), headroom_ms }).await;
+    }
+}
+
+/// Partitions that were added since CREATE: their records are in no table, which must not stay unseen.
+fn report_unread(ctx: &Context, regions: &[Arc<RegionShared>], topics: &HashMap<Arc<str>, Option<TopicInfo>>) {
+    let mut read: HashMap<TableId, i32> = HashMap::new();
+    for region in regions {
+        if let WalBinding::Topic { partition, .. } = &region.wal {
+            let partitions = read.entry(region.id.table).or_default();
+            *partitions = (*partitions).max(partition.partition + 1);
+        }
+    }
+    for region in regions {
+        let WalBinding::Topic { partition, topic_id, .. } = &region.wal else { continue };
+        let Some(info) = topics.get(&partition.topic).and_then(Option::as_ref) else { continue };
+        if recreated(partition, topic_id, info).is_some() {
+            continue;
+        }
+        let unread = (info.partitions - read[&region.id.table]).max(0);
+        ctx.metrics.unread_partitions.with_label_values(&[&region.table_name]).set(unread.into());
+        if region.set_unread(unread)
+            && let Some(what) = region.incomplete()
+        {
+            tracing::error!(region = %region.id, table = %region.table_name, what, "records are not read");
+        }
     }
 }
 

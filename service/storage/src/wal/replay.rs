@@ -78,6 +78,7 @@ pub(crate) async fn replay(
         pending_bytes: 0,
         failed: Vec::new(),
     };
+    replay.ends_below(end).await;
     let mut position = from;
     if position.0 < end.0 {
         let mut reader = shard.log.read(from.into()).await?;
@@ -123,6 +124,15 @@ async fn next_event(ctx: &Context, shard: &Shard, reader: &mut dyn LogReader, po
             ),
         }
     }
+}
+
+/// `at`: an offset of the log as it is now, `known`: one that it had.
+pub(crate) fn went_back(shard: &Shard, at: Seq, known: Seq) -> String {
+    format!(
+        "shared wal {} is at offset {at} and was at {known} before: the topic was deleted and created again, lost its end, or is that of another cluster; \
+         what this table or view had in it is lost, and nothing can be written here",
+        shard.log.partition()
+    )
 }
 
 struct TargetState {
@@ -263,6 +273,23 @@ impl Replay<'_> {
         tracing::error!(region = ?region, offset, what, "corrupt wal entry");
         if let Some(state) = region.and_then(|id| self.targets.remove(&id)) {
             self.quarantine(state.target.region, reason).await;
+        }
+    }
+
+    /// A log that ends below what a region had from it was deleted and made again, or lost its end. What is written to it now would get sequences that the
+    /// region has, and would count as being there.
+    async fn ends_below(&mut self, end: Offset) {
+        let hit: Vec<RegionId> =
+            self.targets.values().filter(|s| s.target.from > end.into()).map(|s| s.target.region.id).collect();
+        if hit.is_empty() {
+            return;
+        }
+        tracing::error!(partition = %self.shard.log.partition(), end = end.0, regions = hit.len(), "shared wal ends below what was read from it");
+        for id in hit {
+            if let Some(state) = self.targets.remove(&id) {
+                let reason = went_back(self.shard, Seq::from(end), state.target.from);
+                self.quarantine(state.target.region, reason).await;
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use millstream_storage::{
     wal::{EpochBatch, entry::EntryLimits},
 };
 use millstream_types::{
-    Classified, CommitOutcome, Epoch, ErrorKind, JobId, Op, OutBatch, ShardId, TopicPartition, testing::CommitFault,
+    Classified, CommitOutcome, Epoch, ErrorKind, JobId, LogSystem, Op, OutBatch, ShardId, TopicPartition,
+    testing::CommitFault,
 };
 
 use super::env::{
@@ -282,6 +283,37 @@ async fn a_write_whose_outcome_was_trimmed_away_stays_unknown() {
         (region.status().state == "quarantined", region.status().state)
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_is_made_again_takes_no_rows_of_regions_that_are_further() {
+    let mut env = Env::new().await;
+    let spec = shared_spec(1, append_schema());
+    let region = env.create_open(&spec).await;
+    for i in 0..5 {
+        write(&region, &[(i, Some(i))], i as u128 + 1).await.unwrap();
+    }
+    region.flush().await.unwrap();
+    env.log.recreate_topic(WAL);
+    let error = write(&region, &[(9, Some(9))], 9).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "offset 0 would count as applied: {error}");
+    env.crash().await;
+    let error = env.engine.open_region(&spec).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("created again"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_producer_that_the_broker_fenced_for_being_slow_goes_on() {
+    let env = Env::new().await;
+    let region = env.create_open(&shared_spec(1, append_schema())).await;
+    write(&region, &[(1, Some(1))], 1).await.unwrap();
+    // The broker ends a transaction that stands too long, and raises the epoch of its producer.
+    env.log.epoch_writer(&format!("t.shard.{}", ShardId(0))).init().await.unwrap();
+    let e = write(&region, &[(2, Some(2))], 2).await.unwrap_err();
+    assert!(matches!(e, StorageError::AppendFailed { .. }), "nothing was written, and it may be tried again: {e}");
+    write(&region, &[(2, Some(2))], 3).await.unwrap();
+    assert_eq!(appended(&region).await, [1, 2]);
+    assert_eq!(region.status().state, "writable");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

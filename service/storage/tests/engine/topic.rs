@@ -121,6 +121,23 @@ async fn crash_at_each_step_of_a_flush_loses_and_doubles_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_that_were_added_are_told_since_nobody_reads_them() {
+    let env = env_with_topic().await;
+    let region = env.create_open(&topic_spec(&env, 1, "in", append_schema()).await).await;
+    env.engine.guard().await;
+    assert_eq!(region.status().reason, None);
+    let partitions = env.log.system().admin().describe("in").await.unwrap().unwrap().partitions;
+    env.log.grow_topic("in", partitions + 2);
+    env.engine.guard().await;
+    let status = region.status();
+    assert_eq!(status.state, "writable");
+    let reason = status.reason.unwrap();
+    assert!(reason.starts_with("partition_growth") && reason.contains("partitions more than at CREATE"), "{reason}");
+    env.log.append(&records(0..10));
+    region.wait_applied(at(10)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_position_follows_the_policy() {
     let mut env = env_with_topic().await;
     let spec = topic_spec(&env, 1, "in", append_schema()).await;

@@ -63,6 +63,8 @@ pub(crate) struct Committer {
     /// Positions as they are stored, and when that was.
     pub(crate) stored: Vec<RegionProgress>,
     pub(crate) stored_ms: u64,
+    /// Offset behind the last WAL record of this job: the next ones lie at or after it.
+    pub(crate) wal_end: i64,
 }
 
 /// Times and sizes of one commit, for status and metrics.
@@ -118,6 +120,7 @@ impl Committer {
                 CommitOutcome::Committed { offsets } => {
                     let committed = self.ctx.clock.now_ms();
                     let wal = offsets.first().map_or(&[][..], Vec::as_slice);
+                    self.check_wal(wal)?;
                     batch.apply(self.ctx.storage.as_ref(), wal).await?;
                     let apply_ms = self.ctx.clock.now_ms().saturating_sub(committed);
                     return Ok(Cost { commit_ms: committed.saturating_sub(started), apply_ms, bytes, records });
@@ -150,6 +153,20 @@ impl Committer {
                 }
             }
         }
+    }
+
+    /// A log that was made again while the job runs gives offsets that its regions have already: its rows would count as applied.
+    fn check_wal(&mut self, offsets: &[i64]) -> Result<(), StreamError> {
+        if let Some(at) = offsets.iter().find(|o| **o < self.wal_end) {
+            let partition = format!("{}-{}", self.ctx.wal_topic, self.plan.shard.0);
+            let what = format!(
+                "offset {at} was written after offset {}: the topic was deleted and created again, or is that of another cluster",
+                self.wal_end - 1
+            );
+            return Err(StorageError::corrupt(partition, what).into());
+        }
+        self.wal_end = offsets.iter().max().map_or(self.wal_end, |o| o + 1);
+        Ok(())
     }
 
     fn encode(&self, e: &EpochOutput) -> Result<EpochBatch, StreamError> {

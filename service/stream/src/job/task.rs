@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use millstream_storage::Region;
+use millstream_storage::{Region, RegionStatus};
 use millstream_types::{Epoch, EpochCuts, Seq};
 use tokio::{
     sync::{mpsc, watch},
@@ -128,6 +128,7 @@ async fn start(run: &Run) -> Result<Started, StreamError> {
     cuts.borrow_and_update();
     let starts = stored.starts + 1;
     tracing::info!(job = %plan.job, name = %plan.name, epoch = %stored.epoch, starts, new = is_new, "job recovered");
+    let wal_end = regions.iter().map(|r| r.applied().0).max().unwrap_or(0);
     let committer = Committer {
         ctx: Arc::clone(ctx),
         plan: Arc::clone(plan),
@@ -139,6 +140,7 @@ async fn start(run: &Run) -> Result<Started, StreamError> {
         starts,
         stored: stored.regions,
         stored_ms: ctx.clock.now_ms(),
+        wal_end,
     };
     ctx.injector.demand();
     Ok(Started { input, pipeline, committer, cuts })
@@ -295,22 +297,27 @@ fn ended(
     joined(run, result).and(Err(StreamError::Stopped { what: "committer" }))
 }
 
-/// A region that is closed or quarantined: the job goes on with the others and says so.
+/// A region that is closed or quarantined, or a table that does not read all of its topic: the job goes on with what there is and says so.
 fn closed_input(run: &Run, cuts: &EpochCuts) -> Option<Reason> {
     let mut stopped: Vec<String> = Vec::new();
+    let mut incomplete = None;
     for id in &run.plan.input.regions {
         // A quarantined region stays readable, so it has a cut, which does not move any more.
-        let status = run.ctx.storage.region(*id).map(|r| r.status()).filter(|s| s.state == "quarantined");
+        let status = run.ctx.storage.region(*id).map(|r| r.status());
         match status {
-            Some(status) => stopped.push(format!("{id} is quarantined: {}", status.reason.unwrap_or_default())),
+            Some(RegionStatus { state: "quarantined", reason, .. }) => {
+                stopped.push(format!("{id} is quarantined: {}", reason.unwrap_or_default()));
+            }
+            Some(status) => incomplete = status.reason.or(incomplete),
             None if !cuts.cuts.contains_key(id) => stopped.push(format!("{id} is closed")),
             None => {}
         }
     }
-    (!stopped.is_empty()).then(|| Reason {
-        code: "input_closed".into(),
-        message: format!("regions of {} stand still: {}", run.plan.input.table_name, stopped.join("; ")),
-    })
+    if stopped.is_empty() {
+        return incomplete.map(|message| Reason { code: "input_incomplete".into(), message });
+    }
+    let message = format!("regions of {} stand still: {}", run.plan.input.table_name, stopped.join("; "));
+    Some(Reason { code: "input_closed".into(), message })
 }
 
 /// Shows that a run is about to start.

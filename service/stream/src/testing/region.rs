@@ -28,6 +28,8 @@ struct State {
     lookups: u64,
     keys: u64,
     broken: bool,
+    row_bytes: Option<u64>,
+    lost: Vec<(Seq, Seq)>,
 }
 
 /// See the module head.
@@ -114,6 +116,16 @@ impl MemoryRegion {
     /// From now on scans fail in a way that trying again does not heal.
     pub fn break_reads(&self, broken: bool) {
         self.lock().broken = broken;
+    }
+
+    /// What `estimate` says of each row from now on.
+    pub fn set_row_bytes(&self, bytes: u64) {
+        self.lock().row_bytes = Some(bytes);
+    }
+
+    /// Tells that the table went on over a range that it lost.
+    pub fn lose(&self, from: Seq, to: Seq) {
+        self.lock().lost.push((from, to));
     }
 
     /// How many keys were looked up.
@@ -216,6 +228,10 @@ impl Region for MemoryRegion {
         *self.applied.borrow()
     }
 
+    fn lost(&self) -> Vec<(Seq, Seq)> {
+        self.lock().lost.clone()
+    }
+
     fn status(&self) -> RegionStatus {
         RegionStatus {
             region: self.id.to_string(),
@@ -291,7 +307,7 @@ impl Region for MemoryRegion {
             u64::from(changed && !after.covers(k))
         };
         let rows = state.rows.iter().map(counts).sum();
-        Estimate { rows, bytes: rows * 32 }
+        Estimate { rows, bytes: rows * state.row_bytes.unwrap_or(32) }
     }
 
     async fn pin(&self, owner: PinOwner, pin: Pin) -> Result<(), StorageError> {

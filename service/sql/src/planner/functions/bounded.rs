@@ -39,7 +39,7 @@ use super::{
     growth::Growth,
     size::{Sizes, array_bytes, bounds, scalar_bytes, size},
 };
-use crate::SqlError;
+use crate::{SqlError, planner::stop};
 
 /// Most bytes of one value: no row that is larger can be stored.
 pub(crate) const MOST_VALUE: u64 = 8 << 20;
@@ -310,6 +310,7 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef, DataFusionError> {
+        stop::check()?;
         let field = self.inner().return_field_from_args(args)?;
         if type_parts(field.data_type(), MOST_TYPE_PARTS) > MOST_TYPE_PARTS {
             return Err(DataFusionError::Plan(format!(

@@ -19,10 +19,11 @@ use datafusion::{
     logical_expr::{
         BinaryExpr, Expr, LogicalPlan, Operator, ScalarUDF,
         expr::ScalarFunction,
-        planner::{ExprPlanner, PlannerResult},
+        planner::{ExprPlanner, PlannerResult, RawBinaryExpr},
     },
 };
 
+use super::stop;
 use crate::SqlError;
 
 /// The plan with every call bounded; refuses functions that are not classified.
@@ -89,6 +90,16 @@ impl TypePlanner {
 }
 
 impl ExprPlanner for TypePlanner {
+    /// Nothing of its own: a place where planning may end.
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        _schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>, DataFusionError> {
+        stop::check()?;
+        Ok(PlannerResult::Original(expr))
+    }
+
     fn plan_struct_literal(
         &self,
         args: Vec<Expr>,

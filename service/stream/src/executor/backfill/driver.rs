@@ -9,7 +9,7 @@ use arrow::{
     datatypes::SchemaRef,
 };
 use futures::StreamExt;
-use millstream_storage::{Region, ScanItem, ScanRequest, WalBinding};
+use millstream_storage::{Estimate, Region, ScanItem, ScanRequest, WalBinding};
 use millstream_types::{
     Chunk, EpochCuts, Pos, Seq,
     runtime::{Clock, Tasks},
@@ -28,6 +28,9 @@ use crate::{
 
 /// A scan that brings nothing for so long lets the barrier pass.
 const OPEN_WAIT: Duration = Duration::from_secs(2);
+
+/// A chunk of large rows has about so many bytes, as far as the estimate knows.
+const CHUNK_BYTES: u64 = 8 << 20;
 
 /// Takes the chunks of an epoch.
 pub(crate) trait Downstream: Send {
@@ -53,10 +56,23 @@ struct RegionInput {
 }
 
 impl RegionInput {
-    /// Rows between `below` and the newest cut, roughly. The estimate counts whole runs and files, so a range of offsets may bound it better.
-    fn behind(&self, below: Seq) -> u64 {
-        let rows = self.region.estimate(Some(below), self.cut, &Pos::NotStarted).rows;
-        if self.topic_fed { rows.min((self.cut.0 - below.0).max(0) as u64) } else { rows }
+    /// What lies between `below` and the newest cut, roughly. The estimate counts whole runs and files, so a range of offsets may bound it better.
+    fn behind(&self, below: Seq) -> Estimate {
+        let whole = self.region.estimate(Some(below), self.cut, &Pos::NotStarted);
+        let offsets = (self.cut.0 - below.0).max(0) as u64;
+        if !self.topic_fed || whole.rows <= offsets {
+            return whole;
+        }
+        let share = offsets as f64 / whole.rows as f64;
+        Estimate { rows: offsets, bytes: (whole.bytes as f64 * share) as u64 }
+    }
+
+    /// What the pass will have scanned in the end, in each epoch anew: the first cut need not be above the position that a scan starts from.
+    fn expect_total(&mut self) {
+        if let Some(Work::Scan { above, below, after }) = self.machine.scan() {
+            let left = self.region.estimate(above, below, &after).rows;
+            self.machine.total = self.machine.total.max(self.machine.scanned + left);
+        }
     }
 }
 
@@ -140,6 +156,7 @@ impl BackfillExecutor {
         paused: bool,
         down: &mut impl Downstream,
     ) -> Result<EpochPositions, StreamError> {
+        self.check_lost()?;
         let passes: Vec<u32> = self.regions.iter().map(|r| r.machine.pass).collect();
         for r in &mut self.regions {
             r.over_budget = false;
@@ -151,6 +168,7 @@ impl BackfillExecutor {
             for i in 0..self.regions.len() {
                 if let Some(cut) = cuts.cuts.get(&self.regions[i].region.id()) {
                     self.advance(i, *cut, down).await?;
+                    self.regions[i].expect_total();
                 }
             }
             self.sweep(newer, down).await?;
@@ -165,7 +183,24 @@ impl BackfillExecutor {
         Ok(self.positions(paused, milestone))
     }
 
-    fn request(&self, from: Option<Seq>, to: Seq, after: Pos, until: Pos, max_rows: usize) -> ScanRequest {
+    /// An error if a table went on over records that it lost, of which this job has some. A position within a lost range is one that was reached before the
+    /// loss: afterwards the table is at its end.
+    fn check_lost(&self) -> Result<(), StreamError> {
+        for r in self.regions.iter().filter(|r| r.machine.has_begun()) {
+            let below = r.machine.position().below;
+            if let Some((from, to)) = r.region.lost().into_iter().find(|(from, to)| *from < below && below <= *to) {
+                let (table, region) = (self.plan.table_name.to_string(), r.region.id());
+                return Err(StreamError::InputLost { table, region, from, to });
+            }
+        }
+        Ok(())
+    }
+
+    /// `max_rows` unless the rows are large: a chunk of them stays small.
+    fn request(&self, i: usize, from: Option<Seq>, to: Seq, after: Pos, until: Pos, max_rows: usize) -> ScanRequest {
+        let size = self.regions[i].region.estimate(from, to, &after);
+        let row = (size.bytes / size.rows.max(1)).max(1);
+        let max_rows = usize::try_from(CHUNK_BYTES / row).unwrap_or(max_rows).clamp(1, max_rows);
         ScanRequest { from, to, after, until, columns: Some(self.plan.columns.clone()), max_rows }
     }
 
@@ -188,14 +223,14 @@ impl BackfillExecutor {
             return Ok(());
         }
         let behind = r.behind(p.below);
+        // Large rows count as several: `catchup_rows` of them fill an epoch.
+        let row_bytes = (self.config.epoch_bytes as u64 / self.config.catchup_rows.max(1)).max(1);
+        let behind = behind.rows.max(behind.bytes / row_bytes);
         let left = if p.at == Pos::End { 0 } else { r.region.estimate(p.above, p.below, &p.at).rows };
         r.policy = r.machine.choose(behind, left, &thresholds);
         let work = r.machine.begin(cut, r.policy);
-        if let Some(Work::Scan { above, below, after }) = r.machine.scan() {
-            r.machine.total = r.machine.total.max(r.machine.scanned + r.region.estimate(above, below, &after).rows);
-        }
         if let Some(Work::Advance { from, to, until }) = work {
-            let request = self.request(Some(from), to, Pos::NotStarted, until, self.config.chunk_rows);
+            let request = self.request(i, Some(from), to, Pos::NotStarted, until, self.config.chunk_rows);
             let mut stream = self.regions[i].region.scan(request);
             while let Some(item) = stream.next().await {
                 if let ScanItem::Rows { chunk, .. } = item? {
@@ -255,8 +290,9 @@ impl BackfillExecutor {
         let r = &self.regions[at];
         let Some(Work::Scan { above, below, after }) = r.machine.scan() else { return };
         self.metrics.scan_opens.inc();
-        let request = self.request(above, below, after, Pos::End, self.limiter.chunk_rows());
-        self.scans.open(at, r.region.as_ref(), request, &self.tasks, self.clock.now_ms());
+        let chunk_rows = self.limiter.chunk_rows();
+        let request = self.request(at, above, below, after, Pos::End, chunk_rows);
+        self.scans.open((at, r.region.as_ref()), request, chunk_rows, &self.tasks, self.clock.now_ms());
     }
 
     /// The next item of a scan and its region; `None` means that all are slow and the barrier goes first.
@@ -355,7 +391,7 @@ impl BackfillExecutor {
             scanned += p.scanned;
             total += p.total.max(p.scanned);
             if r.cut > p.position.below {
-                lag += r.behind(p.position.below);
+                lag += r.behind(p.position.below).rows;
             }
             result.backfills.push(status(self.plan.input, &p, r.policy, &r.meter, rate, paused));
             result.cuts.push(r.cut.max(p.position.below));

@@ -97,6 +97,11 @@ impl Machine {
         &self.position
     }
 
+    /// Whether anything of the region may be downstream.
+    pub fn has_begun(&self) -> bool {
+        self.position.above.is_some() || self.position.at != Pos::NotStarted
+    }
+
     pub fn is_end(&self) -> bool {
         self.position.at == Pos::End
     }

@@ -76,10 +76,17 @@ impl Scans {
         });
     }
 
-    /// Starts a scan of the region at place `at`. Its task ends with the scan, or soon after the receiver is gone.
-    pub(super) fn open(&mut self, at: usize, region: &dyn Region, request: ScanRequest, tasks: &Tasks, now_ms: u64) {
+    /// Starts a scan of the region at place `at`; `chunk_rows` is what the limiter allows. Its task ends with the scan, or soon after the receiver is gone.
+    pub(super) fn open(
+        &mut self,
+        (at, region): (usize, &dyn Region),
+        request: ScanRequest,
+        chunk_rows: usize,
+        tasks: &Tasks,
+        now_ms: u64,
+    ) {
         let (items, received) = mpsc::channel(1);
-        let (above, below, chunk_rows) = (request.from, request.to, request.max_rows);
+        let (above, below) = (request.from, request.to);
         let name = format!("backfill scan of {}", region.id());
         let mut stream = region.scan(request);
         // Detached: it ends when nobody listens.
