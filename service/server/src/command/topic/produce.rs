@@ -124,7 +124,10 @@ pub(crate) async fn run(cluster: &Cluster, args: &ProduceArgs) -> Result<ExitCod
     match done {
         None => Ok(ExitCode::from(INTERRUPTED)),
         Some(Ok(())) => written.map(|()| ExitCode::SUCCESS),
-        Some(Err(e)) => Err(written.map_or_else(|w| format!("{e}\n{w}"), |()| e)),
+        Some(Err(e)) => Err(match written {
+            Ok(()) => e,
+            Err(unwritten) => format!("{e}\n{unwritten}"),
+        }),
     }
 }
 
