@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 /// The same body is too large at any time: not retryable, 413.
-const BODY_TOO_LARGE: &str = "BODY_TOO_LARGE";
+pub(crate) const BODY_TOO_LARGE: &str = "BODY_TOO_LARGE";
 
 /// Body of each answer that is not a success.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -5,6 +5,7 @@
 
 pub mod encode;
 pub mod error;
+mod extract;
 pub mod health;
 mod limit;
 mod literal;

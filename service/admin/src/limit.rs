@@ -3,13 +3,18 @@
 use std::time::Instant;
 
 use axum::{
+    body::{Body, to_bytes},
     extract::{MatchedPath, Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use http_body_util::LengthLimitError;
 use millstream_types::ErrorKind;
 
-use crate::{error::ApiError, state::AdminState};
+use crate::{
+    error::{ApiError, BODY_TOO_LARGE},
+    state::AdminState,
+};
 
 pub(crate) async fn limit(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str);
@@ -32,6 +37,30 @@ fn open_early(path: &str) -> bool {
     matches!(path, "/v1/info" | "/v1/openapi.json")
 }
 
+/// The request with its body read: one that does not send what it has begun must not hold its place among the requests at work.
+async fn whole(state: &AdminState, request: Request) -> Result<Request, ApiError> {
+    let (parts, body) = request.into_parts();
+    let most = state.config.max_body_bytes;
+    let timeout = state.config.body_timeout;
+    tokio::select! {
+        bytes = to_bytes(body, most) => match bytes {
+            Ok(bytes) => Ok(Request::from_parts(parts, Body::from(bytes))),
+            Err(e) if is_too_long(&e) => {
+                Err(ApiError::invalid(BODY_TOO_LARGE, format!("the body is above {most} bytes; send it in parts")))
+            }
+            Err(e) => Err(ApiError::invalid("BODY_INVALID", format!("the body cannot be read: {e}"))),
+        },
+        () = state.deps.clock.sleep(timeout) => {
+            let message = format!("the body did not come within {} s; nothing was done", timeout.as_secs());
+            Err(ApiError::new(ErrorKind::Unavailable, "BODY_TIMEOUT", message))
+        }
+    }
+}
+
+fn is_too_long(e: &axum::Error) -> bool {
+    std::error::Error::source(e).is_some_and(|s| s.is::<LengthLimitError>())
+}
+
 async fn limited(state: &AdminState, request: Request, next: Next) -> Response {
     let health = state.health.body();
     if !health.ready && !open_early(request.uri().path()) {
@@ -41,6 +70,10 @@ async fn limited(state: &AdminState, request: Request, next: Next) -> Response {
         let limit = state.config.max_requests;
         return ApiError::new(ErrorKind::Exhausted, "TOO_MANY_REQUESTS", format!("{limit} requests are at work"))
             .into_response();
+    };
+    let request = match whole(state, request).await {
+        Ok(request) => request,
+        Err(e) => return e.into_response(),
     };
     let timeout = state.config.request_timeout;
     tokio::select! {

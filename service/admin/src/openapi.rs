@@ -1,12 +1,16 @@
 //! The OpenAPI document, written from the routes' own annotations.
 
 use axum::Json;
-use utoipa::OpenApi;
+use utoipa::{
+    Modify, OpenApi,
+    openapi::{Content, PathItem, Ref, ResponseBuilder, path::Operation},
+};
 
 use crate::routes;
 
 #[derive(Debug, OpenApi)]
 #[openapi(
+    modifiers(&OneErrorBody),
     info(title = "Millstream", description = "Durable tables and exactly-once views over Apache Kafka"),
     paths(
         routes::probe::live,
@@ -46,6 +50,28 @@ use crate::routes;
     )
 )]
 struct Document;
+
+/// Each operation may answer an error that is none of its own: a wrong path or method, too many requests, not ready, a time limit.
+struct OneErrorBody;
+
+impl Modify for OneErrorBody {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        for operation in document.paths.paths.values_mut().flat_map(operations) {
+            let body = Content::new(Some(Ref::from_schema_name("ErrorBody")));
+            let response = ResponseBuilder::new()
+                .description("any other error, as its status tells: 400, 404, 405, 409, 413, 422, 429, 500, 503, 504")
+                .content("application/json", body)
+                .build();
+            operation.responses.responses.entry("default".to_owned()).or_insert_with(|| response.into());
+        }
+    }
+}
+
+fn operations(path: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut path.get, &mut path.put, &mut path.post, &mut path.delete, &mut path.patch]
+        .into_iter()
+        .filter_map(Option::as_mut)
+}
 
 /// The document as a value, for generators and tests.
 pub fn openapi() -> utoipa::openapi::OpenApi {

@@ -24,6 +24,8 @@ pub struct AdminConfig {
     pub max_body_bytes: usize,
     /// Requests at work at one time; one more is answered 429.
     pub max_requests: usize,
+    /// The body of a request has come after this time, or it is refused.
+    pub body_timeout: Duration,
     /// After this time a request is answered 504; a statement that runs goes on.
     pub request_timeout: Duration,
     /// Most rows of one `GET rows`.
@@ -35,6 +37,7 @@ impl Default for AdminConfig {
         Self {
             max_body_bytes: 16 << 20,
             max_requests: 256,
+            body_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(300),
             max_rows: 10_000,
         }

@@ -134,4 +134,45 @@ async fn the_openapi_document_has_every_path() {
         assert!(document["paths"][path].is_object(), "{path} is missing");
     }
     assert!(document["components"]["schemas"]["JobInfo"].is_object());
+    let rows = &document["components"]["schemas"]["StatementInfo"]["properties"]["rows"];
+    assert_eq!(rows["items"]["items"].get("type"), None, "a cell is of any type: {rows}");
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let body = &operation["responses"]["default"]["content"]["application/json"]["schema"]["$ref"];
+            assert_eq!(body, "#/components/schemas/ErrorBody", "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_refusal_has_the_one_body() {
+    let s = start(AdminConfig { max_body_bytes: 1000, ..AdminConfig::default() }).await;
+    for path in ["/v1/jobs/nope", "/v1/tables/%ff", "/v1/jobs/-1"] {
+        let (status, body) = s.get(path).await;
+        assert_eq!((status, body["error_code"].as_str()), (400, Some("PATH_INVALID")), "{path}: {body}");
+    }
+    let (status, body) = s.send("POST", "/v1/sql", Some(json!({"query": "x".repeat(2000)}))).await;
+    assert_eq!((status, body["error_code"].as_str()), (413, Some("BODY_TOO_LARGE")), "{body}");
+    let (status, body) = s.send("DELETE", "/v1/sql", None).await;
+    assert_eq!((status, body["error_code"].as_str()), (405, Some("METHOD_NOT_ALLOWED")), "{body}");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_gives_its_place_back() {
+    use std::io::{Read, Write};
+    let config = AdminConfig { max_requests: 1, body_timeout: Duration::from_millis(50), ..AdminConfig::default() };
+    let s = start(config).await;
+    let mut half = std::net::TcpStream::connect(s.rest.trim_start_matches("http://")).unwrap();
+    half.write_all(
+        b"POST /v1/sql HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+    )
+    .unwrap();
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut answer = [0; 1000];
+        let n = half.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[..n]).into_owned()
+    });
+    let answer = answer.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("BODY_TIMEOUT"), "{answer}");
+    assert_eq!(s.get("/v1/info").await.0, 200);
 }

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{
+    ToSchema,
+    openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaType},
+};
 
 #[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -29,7 +32,7 @@ pub struct StatementInfo {
     pub columns: Option<Vec<ResultColumn>>,
     /// One array per row, values in the order of `columns`. Decimals, dates and times are strings; bytes are base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Vec<Object>>>)]
+    #[schema(schema_with = cells)]
     pub rows: Option<Vec<Vec<Value>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "CREATE TABLE")]
@@ -39,6 +42,12 @@ pub struct StatementInfo {
     /// The committed epoch that the rows show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
+}
+
+/// Rows of cells, each of any JSON type.
+fn cells() -> Array {
+    let cell = ObjectBuilder::new().schema_type(SchemaType::AnyValue);
+    ArrayBuilder::new().items(ArrayBuilder::new().items(cell)).build()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

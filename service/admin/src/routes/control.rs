@@ -1,11 +1,8 @@
 //! Verbs of operators: pause, resume, checkpoint.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{Json, extract::State, http::StatusCode};
 
+use crate::extract::Path;
 use crate::{
     error::{ApiError, ErrorBody},
     model::{job::EpochInfo, object::ObjectInfo},

@@ -2,10 +2,11 @@
 
 use axum::{
     Json,
-    extract::{Path, State, rejection::JsonRejection},
+    extract::{State, rejection::JsonRejection},
 };
 use millstream_types::JobId;
 
+use crate::extract::Path;
 use crate::{
     error::{ApiError, ErrorBody},
     model::job::{BackfillInfo, BackfillPatch, JobInfo},

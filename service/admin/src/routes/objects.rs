@@ -1,10 +1,8 @@
 //! Tables, views and sinks as the catalog has them, with their jobs.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 
+use crate::extract::Path;
 use crate::{
     error::{ApiError, ErrorBody},
     model::object::ObjectInfo,

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use futures::future::try_join_all;
 use millstream_storage::{Region, api::RegionStatus};
 
+use crate::extract::Path;
 use crate::{
     error::{ApiError, ErrorBody},
     model::{

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use axum::{
     Json,
     extract::{
-        Path, Query, State,
+        Query, State,
         rejection::{JsonRejection, QueryRejection},
     },
     http::HeaderMap,
@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use utoipa::IntoParams;
 
 use super::sql::Int64Option;
+use crate::extract::Path;
 use crate::{
     encode::{
         json::Int64Form,
