@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read},
     process::Stdio,
+    time::{Duration, Instant},
 };
 
 use millstream_types::{CommitOutcome, LogSystem, OutBatch};
@@ -116,6 +117,11 @@ fn a_topic_that_is_deleted_under_a_follower_is_told_as_that() {
     out.read_line(&mut line).unwrap();
     let client = c.client();
     c.block_on(async { client.admin().delete("t").await.unwrap() });
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not notice");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let (code, _, err) = finish(child);
     assert_eq!((code, err.contains("topic \"t\" was deleted while it was read")), (1, true), "{err}");
 }

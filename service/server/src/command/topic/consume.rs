@@ -16,7 +16,7 @@ use millstream_types::{
 use tokio::{
     sync::mpsc,
     task::JoinSet,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
@@ -33,6 +33,8 @@ use crate::{
 const AHEAD: usize = 4;
 /// Partitions whose last records are looked for at once.
 const AT_ONCE: usize = 8;
+/// How long a followed topic may be quiet until it is looked at.
+const LOOK: Duration = Duration::from_secs(5);
 
 struct Part {
     partition: i32,
@@ -54,6 +56,8 @@ pub(super) enum Trouble {
     Final(LogError),
     /// Nothing came for too long; the last that was heard of it.
     Silence(Option<LogError>),
+    Deleted,
+    MadeAgain,
     Said(String),
 }
 
@@ -82,12 +86,11 @@ impl Trouble {
     /// As a sentence. The topic is looked at again: a reader of a deleted one sees only that its position is gone.
     async fn explained(self, cluster: &Cluster, args: &ConsumeArgs) -> String {
         let topic = &args.topic;
-        if matches!(self, Trouble::Outside { .. } | Trouble::Final(_))
-            && matches!(cluster.logs.admin().describe(topic).await, Ok(None))
-        {
-            return format!("topic {topic:?} was deleted while it was read");
-        }
-        match self {
+        let gone = matches!(self, Trouble::Outside { .. } | Trouble::Final(_) | Trouble::Silence(_))
+            && matches!(cluster.logs.admin().describe(topic).await, Ok(None));
+        match if gone { Trouble::Deleted } else { self } {
+            Trouble::Deleted => format!("topic {topic:?} was deleted while it was read"),
+            Trouble::MadeAgain => format!("topic {topic:?} was deleted and made again while it was read"),
             Trouble::Outside { wanted, start, end } if wanted < start => {
                 format!("offset {wanted} is no longer in the log, which has {start}..{end}: retention was faster")
             }
@@ -116,8 +119,8 @@ pub(crate) async fn run(cluster: &Cluster, args: &ConsumeArgs) -> Result<ExitCod
         left: args.count,
     };
     let reading = async {
-        let parts = parts(cluster, args).await?;
-        print_all(cluster, args, parts, &mut printer).await
+        let (parts, topic_id) = parts(cluster, args).await?;
+        print_all(cluster, args, parts, &topic_id, &mut printer).await
     };
     let done = tokio::select! {
         done = reading => done,
@@ -131,12 +134,12 @@ pub(crate) async fn run(cluster: &Cluster, args: &ConsumeArgs) -> Result<ExitCod
     flushed.map(|_| ExitCode::SUCCESS)
 }
 
-async fn parts(cluster: &Cluster, args: &ConsumeArgs) -> Result<Vec<Part>, Trouble> {
+/// What is read, and the id of the topic.
+async fn parts(cluster: &Cluster, args: &ConsumeArgs) -> Result<(Vec<Part>, String), Trouble> {
     let admin = cluster.logs.admin();
-    let offsets = match admin.describe(&args.topic).await.map_err(|e| cluster.failed(&e))? {
-        Some(_) => admin.offsets(&args.topic).await.map_err(|e| cluster.failed(&e))?,
-        None => return Err(Trouble::Said(super::missing(&args.topic))),
-    };
+    let info = admin.describe(&args.topic).await.map_err(|e| cluster.failed(&e))?;
+    let info = info.ok_or_else(|| super::missing(&args.topic))?;
+    let offsets = admin.offsets(&args.topic).await.map_err(|e| cluster.failed(&e))?;
     let at_time = match args.from {
         Place::Time(ms) => Some(admin.offsets_at(&args.topic, ms).await.map_err(|e| cluster.failed(&e))?),
         _ => None,
@@ -145,7 +148,8 @@ async fn parts(cluster: &Cluster, args: &ConsumeArgs) -> Result<Vec<Part>, Troub
     let wanted = if args.partitions.is_empty() { &all } else { &args.partitions };
     let wanted: BTreeSet<i32> = wanted.iter().copied().collect();
     let part = |p: i32| part(cluster, args, &offsets, at_time.as_deref(), p);
-    stream::iter(wanted.into_iter().map(part)).buffered(AT_ONCE).try_collect().await
+    let parts = stream::iter(wanted.into_iter().map(part)).buffered(AT_ONCE).try_collect().await?;
+    Ok((parts, info.topic_id))
 }
 
 /// Where reading partition `p` begins and ends.
@@ -190,6 +194,7 @@ async fn print_all(
     cluster: &Cluster,
     args: &ConsumeArgs,
     parts: Vec<Part>,
+    topic_id: &str,
     printer: &mut Printer<impl Write>,
 ) -> Result<(), Trouble> {
     let (events, mut received) = mpsc::channel(AHEAD);
@@ -217,7 +222,7 @@ async fn print_all(
                 }
                 heard += before.elapsed();
                 let next = match limit {
-                    None => received.recv().await,
+                    None => followed(cluster, &args.topic, topic_id, &mut received).await?,
                     Some(limit) => {
                         timeout_at(heard + limit, received.recv()).await.map_err(|_| Trouble::Silence(last.take()))?
                     }
@@ -232,6 +237,29 @@ async fn print_all(
         }
     }
     Ok(())
+}
+
+/// The next event of a topic that is followed. Readers say nothing of a topic that is deleted, so a quiet one is looked at from time to time.
+async fn followed<T>(
+    cluster: &Cluster,
+    topic: &str,
+    topic_id: &str,
+    received: &mut mpsc::Receiver<T>,
+) -> Result<Option<T>, Trouble> {
+    let mut missed = false;
+    loop {
+        if let Ok(event) = timeout(LOOK, received.recv()).await {
+            return Ok(event);
+        }
+        match cluster.logs.admin().describe(topic).await {
+            // One look alone may have asked a broker that has not heard of it yet.
+            Ok(None) if missed => return Err(Trouble::Deleted),
+            Ok(None) => missed = true,
+            Ok(Some(now)) if now.topic_id != topic_id => return Err(Trouble::MadeAgain),
+            // Whether brokers can be reached is the readers' news.
+            Ok(Some(_)) | Err(_) => missed = false,
+        }
+    }
 }
 
 /// One event of a partition; a partition that has reached its end becomes `None`. Answers with what heals by itself.

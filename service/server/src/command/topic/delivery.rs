@@ -15,11 +15,13 @@ use crate::command::{Unwritten, write_out};
 pub(super) async fn deliver(producer: &dyn Producer, records: &[OutBatch]) -> Vec<Result<i64, LogError>> {
     let mut calls: Vec<_> = records.iter().map(|record| Box::pin(maybe_done(producer.produce(record)))).collect();
     // The first poll hands the record to the client: all of them, in order, before any answer is awaited.
+    let mut waiting = Vec::with_capacity(calls.len());
     for call in &mut calls {
-        // A call that is done already keeps its answer.
-        let _: std::task::Poll<()> = poll!(call.as_mut());
+        if poll!(call.as_mut()).is_pending() {
+            waiting.push(call.as_mut());
+        }
     }
-    unconstrained(join_all(calls.iter_mut().map(|call| call.as_mut()))).await;
+    unconstrained(join_all(waiting)).await;
     let answers = calls.iter_mut().map(|call| {
         let answer = call.as_mut().take_output().expect("all were awaited");
         answer.map(|offsets| offsets.first().copied().unwrap_or(-1))
