@@ -15,7 +15,6 @@ const XERIAL_MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordView<'a> {
     pub(crate) raw: &'a [u8],
-    pub(crate) timestamp_delta: i64,
     pub(crate) offset_delta: i32,
     pub(crate) key: Option<&'a [u8]>,
     pub(crate) has_value: bool,
@@ -239,7 +238,8 @@ fn one<'a>(rest: &mut &'a [u8]) -> io::Result<RecordView<'a>> {
     let raw = &whole[..whole.len() - tail.len()];
     *rest = tail;
     body = body.split_first().ok_or_else(|| bad("record is cut"))?.1;
-    let timestamp_delta = varint(&mut body)?;
+    // The timestamp.
+    varint(&mut body)?;
     let offset_delta = i32::try_from(varint(&mut body)?).map_err(|_| bad("offset is out of range"))?;
     let key = match length(&mut body)? {
         None => None,
@@ -250,7 +250,7 @@ fn one<'a>(rest: &mut &'a [u8]) -> io::Result<RecordView<'a>> {
         }
     };
     let has_value = length(&mut body)?.is_some();
-    Ok(RecordView { raw, timestamp_delta, offset_delta, key, has_value })
+    Ok(RecordView { raw, offset_delta, key, has_value })
 }
 
 #[cfg(test)]
