@@ -13,8 +13,8 @@ use crate::{
 
 /// As Kafka's `connections.max.idle.ms`.
 const IDLE: Duration = Duration::from_secs(600);
-/// A client that takes nothing for so long is gone.
-const SEND: Duration = Duration::from_secs(60);
+/// A client that takes nothing of its answer for so long is gone. One that is slow may take all its time.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(node: Arc<Node>, stream: TcpStream, peer: SocketAddr, advertised: Option<(String, u16)>) {
     if let Err(e) = stream.set_nodelay(true) {
@@ -53,17 +53,23 @@ pub(crate) async fn run(node: Arc<Node>, stream: TcpStream, peer: SocketAddr, ad
             () = stopped(&mut stopping) => return,
         };
         match outcome {
-            Outcome::Reply(reply) => match timeout(SEND, reply.send(&mut write)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(e)) => {
-                    tracing::debug!(%peer, error = %e, "an answer could not be sent");
-                    return;
+            Outcome::Reply(reply) => {
+                let sent = tokio::select! {
+                    sent = reply.send(&mut write, PATIENCE) => sent,
+                    () = stopped(&mut stopping) => return,
+                };
+                match sent {
+                    Ok(()) => {}
+                    Err(e) if e.kind() == std::io::ErrorKind::TimedOut => {
+                        tracing::info!(%peer, client = client.id, "the client does not take its answer");
+                        return;
+                    }
+                    Err(e) => {
+                        tracing::debug!(%peer, error = %e, "an answer could not be sent");
+                        return;
+                    }
                 }
-                Err(_) => {
-                    tracing::info!(%peer, client = client.id, "the client does not take its answer");
-                    return;
-                }
-            },
+            }
             Outcome::Nothing => {}
             Outcome::Close(why) => {
                 tracing::info!(%peer, client = client.id, why, "connection closed");

@@ -1,7 +1,8 @@
 //! Journals: what the broker knows besides records (topics, configs, groups, offsets, transactions) as a file of checked frames, replayed at start.
 //!
 //! A state is changed by applying entries, and an entry is written before it is applied, so replay is the same code path. From time to time the whole state
-//! is written as a new file. Frames: length, CRC-32C, JSON. A torn tail is cut. `durable` waits until a write is synced; many waiters share one sync.
+//! is written as a new file. Frames: length, CRC-32C, JSON. An unfinished entry at the end is cut; damage is not, it is an error that says where.
+//! `durable` waits until a write is synced; many waiters share one sync.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -62,6 +63,60 @@ pub(crate) struct Journal {
     full: crate::faults::DiskFull,
 }
 
+/// Whether the bytes from `at` on can only be the beginning of an entry, or the hole that a power loss left. Entries are JSON, so they have no zero byte.
+fn is_unfinished(bytes: &[u8], at: usize) -> bool {
+    let rest = &bytes[at..];
+    let whole_behind = (1..rest.len()).any(|i| is_entry(&rest[i..]));
+    // All of it is there, and yet the checksum is wrong.
+    let all_there = rest.split_first_chunk::<4>().is_some_and(|(length, rest)| {
+        rest.len() == 4 + u32::from_be_bytes(*length) as usize && rest.len() > 4 && !rest[4..].contains(&0)
+    });
+    !whole_behind && !all_there
+}
+
+/// An entry at the front. Looks at the checksum only of what may be one.
+fn is_entry(bytes: &[u8]) -> bool {
+    let payload = |(length, rest): (&[u8; 4], &[u8])| {
+        let end = 4 + u32::from_be_bytes(*length) as usize;
+        rest.get(4..end).is_some_and(|p| !p.is_empty() && !p.contains(&0))
+    };
+    bytes.split_first_chunk::<4>().is_some_and(payload) && unframe(bytes).is_some()
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// The journals of a data folder and the files that there are of them, by rising number.
+fn files_of(dir: &Path, name: &str) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let file = entry?.file_name();
+        let number: Option<u64> =
+            file.to_str().and_then(|f| f.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".journal")?.parse().ok());
+        numbers.extend(number);
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// An error if one of the journals is missing although the folder holds data: without it, what it told of would be taken for gone.
+pub(crate) fn check_all_there(dir: &Path, names: &[&str], has_data: bool) -> io::Result<()> {
+    let mut missing = None;
+    let mut has_data = has_data;
+    for name in names {
+        match files_of(dir, name)?.last() {
+            Some(number) => has_data |= fs::metadata(path(dir, name, *number))?.len() > 0,
+            None => missing = missing.or(Some(path(dir, name, 1))),
+        }
+    }
+    let Some(file) = missing.filter(|_| has_data) else { return Ok(()) };
+    let file = file.display();
+    Err(invalid(format!(
+        "{file} is missing beside data that it has to tell about. Nothing was changed. Bring it back from a copy; or give up what it said: touch {file}"
+    )))
+}
+
 fn path(dir: &Path, name: &str, number: u64) -> PathBuf {
     dir.join(format!("{name}.{number:06}.journal"))
 }
@@ -74,32 +129,30 @@ impl Journal {
         sync: bool,
         full: crate::faults::DiskFull,
     ) -> io::Result<(Self, Vec<E>)> {
-        let mut numbers = Vec::new();
-        for entry in fs::read_dir(dir)? {
-            let file = entry?.file_name();
-            let number = file
-                .to_str()
-                .and_then(|f| f.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".journal")?.parse::<u64>().ok());
-            numbers.extend(number);
-        }
-        numbers.sort_unstable();
+        let numbers = files_of(dir, name)?;
         let number = numbers.last().copied().unwrap_or(1);
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path(dir, name, number))?;
-        let bytes = fs::read(path(dir, name, number))?;
+        let path_now = path(dir, name, number);
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path_now)?;
+        let bytes = fs::read(&path_now)?;
         let mut entries = Vec::new();
         let mut rest = &bytes[..];
-        while let Some((payload, tail)) = unframe(rest) {
+        while let Some((payload, tail)) = unframe(rest).filter(|(payload, _)| !payload.is_empty()) {
+            let at = bytes.len() - rest.len();
             entries.push(serde_json::from_slice(payload).map_err(|e| {
-                io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!("journal {name} has an entry of another version: {e}"),
-                )
+                invalid(format!("{}: the entry at byte {at} is of another version: {e}", path_now.display()))
             })?);
             rest = tail;
         }
         let size = (bytes.len() - rest.len()) as u64;
         if !rest.is_empty() {
-            tracing::warn!(journal = name, bytes = rest.len(), "cut an unfinished entry");
+            if !is_unfinished(&bytes, size as usize) {
+                let file = path_now.display();
+                return Err(invalid(format!(
+                    "{file} is damaged at byte {size}, and this is no unfinished write. Nothing was changed. Bring the file back from a copy; or give up \
+                     what it says from there on: truncate -s {size} {file}"
+                )));
+            }
+            tracing::warn!(file = %path_now.display(), at = size, bytes = rest.len(), "cut an unfinished entry");
             file.set_len(size)?;
         }
         for old in numbers.iter().filter(|n| **n < number) {
@@ -247,6 +300,80 @@ mod tests {
         let (_, entries) = open(dir.path());
         assert_eq!(entries, [6, 7]);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+    struct Named {
+        name: String,
+    }
+
+    fn named() -> Vec<Named> {
+        (0..6).map(|i| Named { name: format!("entry {i}") }).collect()
+    }
+
+    fn open_named(dir: &Path) -> io::Result<Vec<Named>> {
+        Journal::open(dir, "t", true, crate::faults::DiskFull::default()).map(|(_, entries)| entries)
+    }
+
+    #[test]
+    fn a_file_that_ends_anywhere_loses_only_its_last_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = path(dir.path(), "t", 1);
+        let frames: Vec<Vec<u8>> = named().iter().map(|e| frame(&serde_json::to_vec(e).unwrap())).collect();
+        let bytes = frames.concat();
+        for end in 0..=bytes.len() {
+            for zeros in [0, 3, 5000] {
+                fs::write(&file, [&bytes[..end], &vec![0; zeros]].concat()).unwrap();
+                let mut whole = 0;
+                let ends = frames.iter().map(|f| {
+                    whole += f.len();
+                    whole
+                });
+                let entries = ends.filter(|e| *e <= end).count();
+                assert_eq!(open_named(dir.path()).unwrap(), named()[..entries], "cut at {end}, then {zeros} zeros");
+            }
+        }
+    }
+
+    #[test]
+    fn damage_anywhere_is_an_error_that_names_the_byte_and_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = path(dir.path(), "t", 1);
+        let frames: Vec<Vec<u8>> = named().iter().map(|e| frame(&serde_json::to_vec(e).unwrap())).collect();
+        let (bytes, last) = (frames.concat(), frames.last().unwrap().len());
+        let mut start = 0;
+        for f in &frames {
+            for at in start..start + f.len() {
+                // The length of the last entry: it may as well be unfinished.
+                if at >= bytes.len() - last && at < bytes.len() - last + 4 {
+                    continue;
+                }
+                for bit in [0, 5] {
+                    let mut bad = bytes.clone();
+                    bad[at] ^= 1 << bit;
+                    fs::write(&file, &bad).unwrap();
+                    let error = open_named(dir.path()).unwrap_err().to_string();
+                    assert!(error.contains(&format!("damaged at byte {start}")), "byte {at}: {error}");
+                    assert!(error.contains(&file.display().to_string()));
+                    assert_eq!(fs::read(&file).unwrap(), bad);
+                }
+            }
+            start += f.len();
+        }
+    }
+
+    #[test]
+    fn a_journal_may_be_missing_only_in_an_empty_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |data| check_all_there(dir.path(), &["t", "u"], data);
+        check(false).unwrap();
+        assert!(check(true).unwrap_err().to_string().contains("t.000001.journal is missing"));
+        let (j, _) = open(dir.path());
+        check(false).unwrap();
+        j.append(&[1u32]).unwrap();
+        assert!(check(false).unwrap_err().to_string().contains("u.000001.journal is missing"));
+        fs::write(path(dir.path(), "u", 1), "").unwrap();
+        check(true).unwrap();
     }
 
     #[tokio::test]

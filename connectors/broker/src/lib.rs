@@ -42,6 +42,8 @@ mod journal;
 mod log;
 mod node;
 mod protocol;
+#[cfg(test)]
+mod tests;
 mod topics;
 mod txn;
 

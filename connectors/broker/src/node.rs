@@ -13,7 +13,8 @@ use crate::{
     config::{BrokerConfig, Fsync},
     faults::{DiskFull, Faults},
     group::Groups,
-    topics::{Topic, Topics, partition::Partition},
+    journal::{self, Ticket},
+    topics::{Refused, Topic, Topics, partition::Partition},
     txn::Transactions,
 };
 
@@ -45,6 +46,12 @@ impl Node {
     pub(crate) fn open(config: BrokerConfig) -> io::Result<Self> {
         let (dir, sync) = (&config.data_dir, config.fsync != Fsync::Never);
         let (clock, full) = (Clock::default(), DiskFull::default());
+        let has_topics = match std::fs::read_dir(dir.join("topics")) {
+            Ok(mut folders) => folders.next().is_some(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+            Err(e) => return Err(e),
+        };
+        journal::check_all_there(dir, &["topics", "groups", "transactions"], has_topics)?;
         let cluster_id = cluster_id(dir)?;
         let topics = Topics::open(dir, sync, config.max_partitions, clock.clone(), full.clone())?;
         let topics = Arc::new(topics);
@@ -56,6 +63,8 @@ impl Node {
         let parts = (Arc::clone(&topics), Arc::clone(&groups), faults.clone(), clock.clone());
         let transactions = Transactions::open(dir, config.fsync, config.transaction_max_timeout, parts, full)?;
         transactions.end_strays()?;
+        // A crash between the deletion of a topic and of its offsets.
+        groups.forget_topics(|topic| topics.get(topic).is_none());
         let stopping = watch::Sender::new(false);
         Ok(Self {
             cluster_id,
@@ -69,6 +78,13 @@ impl Node {
             #[cfg(feature = "faults")]
             runtime: tokio::runtime::Handle::current(),
         })
+    }
+
+    /// Deletes a topic, and what groups have committed for it.
+    pub(crate) fn delete_topic(&self, name: &str) -> Result<(Ticket, Ticket), Refused> {
+        let mut offsets = Ticket::default();
+        let topic = self.topics.delete(name, || offsets = self.groups.forget_topics(|t| t == name))?;
+        Ok((topic, offsets))
     }
 
     /// Starts the periodic work; it ends when the node stops.
@@ -148,17 +164,23 @@ impl Node {
         }
     }
 
-    async fn retain(&self) {
+    async fn retain(self: &Arc<Self>) {
         let compaction = self.config.compaction;
         for (topic, partition) in self.partitions() {
             if partition.is_closed() {
                 continue;
             }
             let now = self.clock.now_ms();
-            let (id, worked) = (topic.id, Arc::clone(&partition));
+            let (id, worked, node) = (topic.id, Arc::clone(&partition), Arc::clone(self));
             let work = move || -> io::Result<Option<i64>> {
                 let mut log = worked.log();
-                let moved = log.retain(now)?.then(|| log.start());
+                let moved = match log.retention_cut(now) {
+                    Some(cut) if !worked.is_closed() => {
+                        node.topics.note_start(id, worked.index, cut)?;
+                        Some(log.delete_below(cut, now)?)
+                    }
+                    _ => None,
+                };
                 if compaction {
                     log.compact(now)?;
                 }
@@ -167,9 +189,6 @@ impl Node {
             match blocking(work).await {
                 Ok(Some(start)) => {
                     tracing::info!(topic = %topic.name, partition = partition.index, start, "retention moved the log start");
-                    if let Err(e) = self.topics.note_start(id, partition.index, start) {
-                        tracing::warn!(error = %e, "the log start cannot be journaled");
-                    }
                     partition.wake();
                 }
                 Ok(None) => {}

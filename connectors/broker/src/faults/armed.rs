@@ -312,8 +312,12 @@ impl FaultHandle {
     pub fn trim(&self, topic: &str, partition: i32, offset: i64) -> io::Result<i64> {
         let t = self.node.topics.get(topic).ok_or_else(|| not_found("topic"))?;
         let p = t.partition(partition).ok_or_else(|| not_found("partition"))?;
-        let start = p.log().delete_below(offset, self.node.clock.now_ms())?;
-        self.node.topics.note_start(t.id, partition, start)?;
+        let start = {
+            let mut log = p.log();
+            let offset = offset.clamp(log.start(), log.next());
+            self.node.topics.note_start(t.id, partition, offset)?;
+            log.delete_below(offset, self.node.clock.now_ms())?
+        };
         p.wake();
         Ok(start)
     }
@@ -368,7 +372,7 @@ impl FaultHandle {
     pub fn recreate_topic(&self, topic: &str) -> io::Result<()> {
         let t = self.node.topics.get(topic).ok_or_else(|| not_found("topic"))?;
         let refused = |(e, why): crate::topics::Refused| io::Error::other(format!("{e}: {}", why.unwrap_or_default()));
-        self.node.topics.delete(topic).map_err(refused)?;
+        self.node.delete_topic(topic).map_err(refused)?;
         let partitions = t.partitions.len() as i32;
         self.node.topics.create(topic, partitions, t.config.clone(), false).map_err(refused)?;
         Ok(())

@@ -57,6 +57,10 @@ enum Entry {
         group: String,
         partitions: Vec<(String, i32)>,
     },
+    /// Offsets of these topics are gone from all groups.
+    TopicsDeleted {
+        topics: BTreeSet<String>,
+    },
     Deleted {
         group: String,
     },
@@ -80,6 +84,8 @@ struct Live {
     groups: BTreeMap<String, Held>,
     waiters: HashMap<Token, Waiter>,
     next_token: Token,
+    /// The journal lacks something that the groups have.
+    rewrite: bool,
 }
 
 #[derive(Debug)]
@@ -203,21 +209,26 @@ impl Groups {
     /// May a member (or, with a negative generation, a client without membership) commit offsets?
     fn check_commit(
         held: Option<&mut Held>,
-        id: &str,
-        instance: Option<&str>,
-        generation: i32,
+        (id, instance, generation): (&str, Option<&str>, i32),
+        transactional: bool,
         now_ms: i64,
     ) -> Result<(), ResponseError> {
         let Some(held) = held else {
             return if generation < 0 { Ok(()) } else { Err(ResponseError::IllegalGeneration) };
         };
+        // Not from a member of a generation, whoever it says it is.
+        if generation < 0 && held.group.phase == Phase::Empty {
+            return Ok(());
+        }
         if generation < 0 && id.is_empty() && instance.is_none() {
-            return if held.group.phase == Phase::Empty { Ok(()) } else { Err(ResponseError::UnknownMemberId) };
+            return Err(ResponseError::UnknownMemberId);
         }
         match held.group.heartbeat(id, instance, generation, now_ms) {
             // Members commit what they have before they join again.
             Err(ResponseError::RebalanceInProgress) => Ok(()),
-            Ok(()) if held.group.phase == Phase::Completing => Err(ResponseError::RebalanceInProgress),
+            Ok(()) if held.group.phase == Phase::Completing && !transactional => {
+                Err(ResponseError::RebalanceInProgress)
+            }
             other => other,
         }
     }
@@ -235,7 +246,8 @@ impl Groups {
         let mut live = self.live();
         // A producer that does not know its group's generation (before version 3) is fenced by its epoch alone.
         if producer.is_none() || generation >= 0 || !id.is_empty() {
-            Self::check_commit(live.groups.get_mut(name), id, instance, generation, now)?;
+            let who = (id, instance, generation);
+            Self::check_commit(live.groups.get_mut(name), who, producer.is_some(), now)?;
         }
         allowed()?;
         let entry = Entry::Offsets { group: name.to_owned(), producer, offsets };
@@ -311,6 +323,25 @@ impl Groups {
         Ok((ticket, subscribed))
     }
 
+    /// Topics are gone: whoever gets their names next begins with records that no group has seen.
+    pub(crate) fn forget_topics(&self, gone: impl Fn(&str) -> bool) -> Ticket {
+        let mut live = self.live();
+        let topics: BTreeSet<String> =
+            live.groups.values().flat_map(|h| h.offsets.topics()).filter(|t| gone(t)).map(str::to_owned).collect();
+        if topics.is_empty() {
+            return Ticket::default();
+        }
+        let entry = Entry::TopicsDeleted { topics };
+        let ticket = self.journal.append(std::slice::from_ref(&entry)).unwrap_or_else(|e| {
+            // The topics are gone all the same. A whole new journal says so as soon as one can be written.
+            tracing::error!(error = %e, "that offsets of deleted topics are gone cannot be journaled yet");
+            live.rewrite = true;
+            Ticket::default()
+        });
+        replay(&mut live.groups, entry, self.clock.now_ms());
+        ticket
+    }
+
     /// Time passes in all groups.
     pub(crate) fn tick(&self) {
         let now = self.clock.now_ms();
@@ -321,10 +352,11 @@ impl Groups {
             self.settle(&mut live, &name, replies);
         }
         live.groups.retain(|_, h| !h.group.is_unused() || !h.offsets.is_empty() || h.group.generation > 0);
-        if self.journal.wants_snapshot() {
+        if live.rewrite || self.journal.wants_snapshot() {
             let entries: Vec<Entry> = live.groups.iter().flat_map(|(n, h)| snapshot(n, h)).collect();
-            if let Err(e) = self.journal.snapshot(entries.into_iter()) {
-                tracing::warn!(error = %e, "the group journal cannot be rewritten");
+            match self.journal.snapshot(entries.into_iter()) {
+                Ok(()) => live.rewrite = false,
+                Err(e) => tracing::warn!(error = %e, "the group journal cannot be rewritten"),
             }
         }
     }
@@ -371,6 +403,11 @@ fn replay(groups: &mut BTreeMap<String, Held>, entry: Entry, now_ms: i64) {
         Entry::OffsetsDeleted { group, partitions } => {
             if let Some(held) = groups.get_mut(&group) {
                 held.offsets.committed.retain(|key, _| !partitions.contains(key));
+            }
+        }
+        Entry::TopicsDeleted { topics } => {
+            for held in groups.values_mut() {
+                held.offsets.forget(&topics);
             }
         }
         Entry::Deleted { group } => {

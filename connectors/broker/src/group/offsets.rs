@@ -1,6 +1,6 @@
 //! Committed offsets of one group: those that count, and those of open transactions that will count if the transaction commits.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,19 @@ impl Offsets {
     /// Does an open transaction hold an offset for this partition?
     pub(crate) fn is_unstable(&self, key: &(String, i32)) -> bool {
         self.pending.values().any(|o| o.contains_key(key))
+    }
+
+    /// With repeats.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
+        self.committed.keys().chain(self.pending.values().flat_map(BTreeMap::keys)).map(|(topic, _)| topic.as_str())
+    }
+
+    pub(crate) fn forget(&mut self, topics: &BTreeSet<String>) {
+        self.committed.retain(|(topic, _), _| !topics.contains(topic));
+        self.pending.retain(|_, offsets| {
+            offsets.retain(|(topic, _), _| !topics.contains(topic));
+            !offsets.is_empty()
+        });
     }
 
     pub(crate) fn is_empty(&self) -> bool {

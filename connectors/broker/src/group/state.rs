@@ -182,19 +182,28 @@ impl Group {
         if let Some(t) = member.syncing.take() {
             out.push(Reply::Sync(t, Err(ResponseError::FencedInstanceId)));
         }
-        let id = join.new_id.clone();
-        let same = member.protocols == join.protocols;
-        let was_leader = self.leader.as_deref() == Some(old_id);
+        let (id, former) = (join.new_id.clone(), self.leader.clone());
+        let was_leader = former.as_deref() == Some(old_id);
         if was_leader {
             self.leader = Some(id.clone());
         }
         member.id.clone_from(&id);
+        member.client_id.clone_from(&join.client_id);
+        member.client_host.clone_from(&join.client_host);
+        member.protocols.clone_from(&join.protocols);
+        (member.session_ms, member.rebalance_ms) = (join.session_ms, join.rebalance_ms);
         member.seen(now_ms);
         self.instances.extend(join.instance_id.clone().map(|i| (i, id.clone())));
         self.members.insert(id.clone(), member);
         self.changed = true;
-        if self.phase == Phase::Stable && same && (!was_leader || join.may_skip) {
-            out.push(Reply::Join(token, self.joined(&id, was_leader)));
+        if self.phase == Phase::Stable && self.vote() == self.protocol {
+            let mut answer = self.joined(&id, was_leader && join.may_skip);
+            if !join.may_skip {
+                // An old client that is told that it leads would assign anew. So it hears of its former self.
+                answer.leader = former.unwrap_or_default();
+                answer.members.clear();
+            }
+            out.push(Reply::Join(token, answer));
             return Ok(());
         }
         self.update(&id, token, join, out);
@@ -421,7 +430,8 @@ impl Group {
         let silent: Vec<String> = self
             .members
             .values()
-            .filter(|m| m.joining.is_none() && m.deadline_ms <= now_ms)
+            // Who waits for us is not silent.
+            .filter(|m| m.joining.is_none() && m.syncing.is_none() && m.deadline_ms <= now_ms)
             .map(|m| m.id.clone())
             .collect();
         for id in &silent {

@@ -161,3 +161,45 @@ fn a_leader_that_never_assigns_is_removed() {
     assert_eq!(replies, [Reply::Sync(7, Err(ResponseError::RebalanceInProgress))]);
     assert_eq!(g.members.keys().collect::<Vec<_>>(), ["b"]);
 }
+
+#[test]
+fn a_member_that_waits_for_its_assignment_is_not_silent() {
+    let mut g = Group::default();
+    of_one(&mut g);
+    g.join(4, join("", "b", None), 0);
+    g.join(5, join("b", "", None), 0);
+    g.join(6, join("a", "", None), 0);
+    assert_eq!(g.sync(7, sync("b", 2, &[]), 0), []);
+    for t in [9_000, 18_000, 27_000] {
+        // Only the leader, which takes its time to assign, sends heartbeats.
+        assert_eq!(g.heartbeat("a", None, 2, t), Ok(()));
+        assert_eq!(g.tick(t), []);
+    }
+    let replies = g.sync(8, sync("a", 2, &[("a", "1"), ("b", "2")]), 28_000);
+    assert!(replies.contains(&Reply::Sync(7, Ok(Bytes::from_static(b"2")))), "{replies:?}");
+    assert_eq!(g.tick(28_000 + SESSION - 1), []);
+    assert_eq!((g.members.len(), g.generation, g.phase), (2, 2, Phase::Stable));
+}
+
+#[test]
+fn an_old_client_that_leads_as_a_static_member_restarts_without_a_rebalance() {
+    let mut g = Group::default();
+    let old = |id: &str, new_id: &str| Join { may_skip: false, ..join(id, new_id, Some("i")) };
+    g.join(1, old("", "a1"), 0);
+    g.sync(2, sync("a1", 1, &[("a1", "x")]), 0);
+    // What it says about its partitions may differ after a restart.
+    let mut again = old("", "a2");
+    again.protocols[0].1 = Bytes::from_static(b"n");
+    let replies = g.join(3, again, 0);
+    let [Reply::Join(3, joined)] = &replies[..] else { panic!("{replies:?}") };
+    assert_eq!((joined.error, joined.generation, joined.leader.as_str()), (None, 1, "a1"), "its former self leads");
+    assert_eq!((joined.member_id.as_str(), joined.skip_assignment, joined.members.len()), ("a2", false, 0));
+    assert_eq!(g.sync(4, sync("a2", 1, &[]), 0), [Reply::Sync(4, Ok(Bytes::from_static(b"x")))]);
+    assert_eq!((g.generation, g.phase, g.leader.as_deref()), (1, Phase::Stable, Some("a2")));
+    // Another protocol does move everybody.
+    let mut other = old("", "a3");
+    other.protocols = vec![("sticky".to_owned(), Bytes::from_static(b"m"))];
+    let replies = g.join(5, other, 0);
+    let [Reply::Join(5, joined)] = &replies[..] else { panic!("{replies:?}") };
+    assert_eq!((joined.generation, joined.leader.as_str()), (2, "a3"));
+}

@@ -46,10 +46,11 @@ async fn delete(context: Context<'_>, topic: &str, index: i32, offset: i64) -> R
             return Err(ResponseError::OffsetOutOfRange);
         }
         if offset <= log.start() {
-            return Ok(log.start());
+            (log.start(), node.topics.newest())
+        } else {
+            let ticket = node.topics.note_start(topic.id, index, offset).map_err(storage)?;
+            (log.delete_below(offset, node.clock.now_ms()).map_err(storage)?, ticket)
         }
-        let start = log.delete_below(offset, node.clock.now_ms()).map_err(storage)?;
-        (start, node.topics.note_start(topic.id, index, start).map_err(storage)?)
     };
     partition.wake();
     node.topics.durable(ticket).await.map_err(storage)?;

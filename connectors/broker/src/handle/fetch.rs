@@ -119,6 +119,10 @@ fn read(
         ResponseError::KafkaStorageError
     })?;
     let found = found.ok_or(ResponseError::OffsetOutOfRange)?;
+    // As Kafka: an illegal argument, which it notices when there is something to read.
+    if asked.partition_max_bytes < 0 && found.slice.is_some() {
+        return Err(ResponseError::UnknownServerError);
+    }
     Ok(FetchedPartition {
         index: asked.partition,
         error: 0,

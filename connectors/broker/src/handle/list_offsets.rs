@@ -1,5 +1,7 @@
 //! ListOffsets and OffsetForLeaderEpoch: where a log begins, ends, and what lies at a time or an epoch.
 
+use std::sync::Arc;
+
 use kafka_protocol::{
     ResponseError,
     messages::{
@@ -11,7 +13,7 @@ use kafka_protocol::{
 };
 
 use super::Context;
-use crate::log::Log;
+use crate::{log::Log, node, topics::partition::Partition};
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -34,7 +36,7 @@ pub(super) async fn list_offsets(context: Context<'_>, request: ListOffsetsReque
         let mut answers = Vec::with_capacity(topic.partitions.len());
         for asked in &topic.partitions {
             let answer = ListOffsetsPartitionResponse::default().with_partition_index(asked.partition_index);
-            answers.push(match look(context, &topic.name, asked, committed) {
+            answers.push(match look(context, &topic.name, asked, committed).await {
                 Ok((timestamp, offset, epoch)) => {
                     let answer = answer.with_timestamp(timestamp).with_offset(offset);
                     if context.version >= 4 { answer.with_leader_epoch(epoch) } else { answer }
@@ -47,7 +49,7 @@ pub(super) async fn list_offsets(context: Context<'_>, request: ListOffsetsReque
     response
 }
 
-fn look(
+async fn look(
     context: Context<'_>,
     topic: &str,
     asked: &ListOffsetsPartition,
@@ -55,24 +57,48 @@ fn look(
 ) -> Result<(i64, i64, i32), ResponseError> {
     let partition = context.node.topics.partition(topic, asked.partition_index);
     let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
-    let log = partition.log();
-    check_leader_epoch(&log, asked.current_leader_epoch)?;
-    let end = if committed { log.stable() } else { log.next() };
-    let found = match asked.timestamp {
-        LATEST => Ok(Some((-1, end))),
-        EARLIEST => Ok(Some((-1, log.start()))),
-        NEWEST => log.offset_of_newest(),
-        t => log.offset_for_time(t),
+    let timestamp = {
+        let log = partition.log();
+        check_leader_epoch(&log, asked.current_leader_epoch)?;
+        let end = if committed { log.stable() } else { log.next() };
+        match asked.timestamp {
+            LATEST => return Ok((-1, end, epoch_of(&log, end))),
+            EARLIEST => return Ok((-1, log.start(), epoch_of(&log, log.start()))),
+            NEWEST if context.version >= 7 => log.max_timestamp(),
+            // Tiers, and what nobody has invented yet.
+            t if t < 0 => return Err(ResponseError::UnsupportedVersion),
+            t => t,
+        }
     };
-    let found = found.map_err(|e| {
+    let searched = Arc::clone(&partition);
+    let found = node::blocking(move || search(&searched, timestamp)).await.map_err(|e| {
         tracing::error!(topic, partition = asked.partition_index, error = %e, "a log cannot be searched");
         ResponseError::KafkaStorageError
     })?;
-    // What is not stable yet is not found; the ends are answers of their own.
-    let is_end = matches!(asked.timestamp, LATEST | EARLIEST);
-    let (timestamp, offset) = found.filter(|(_, offset)| is_end || *offset < end).unwrap_or((-1, -1));
-    let epoch = if offset < 0 { -1 } else { epoch_of(&log, offset) };
-    Ok((timestamp, offset, epoch))
+    let log = partition.log();
+    let end = if committed { log.stable() } else { log.next() };
+    // What is not stable yet is not found.
+    let found = found.filter(|(_, offset)| *offset < end);
+    Ok(found.map_or((-1, -1, -1), |(timestamp, offset)| (timestamp, offset, epoch_of(&log, offset))))
+}
+
+/// (timestamp, offset) of the first record that is not older than `timestamp`. Batches are looked into without the lock: one may take long to decompress.
+fn search(partition: &Partition, timestamp: i64) -> std::io::Result<Option<(i64, i64)>> {
+    if timestamp < 0 {
+        return Ok(None);
+    }
+    let mut from = 0;
+    loop {
+        let (batch, start) = {
+            let log = partition.log();
+            (log.batch_for_time(timestamp, from)?, log.start())
+        };
+        let Some(batch) = batch else { return Ok(None) };
+        if let Some(found) = batch.first_record(timestamp, start)? {
+            return Ok(Some(found));
+        }
+        from = batch.next();
+    }
 }
 
 fn epoch_of(log: &Log, offset: i64) -> i32 {

@@ -1,5 +1,7 @@
 //! Offsets of groups: commit (alone or in a transaction), fetch, delete.
 
+use std::sync::Arc;
+
 use kafka_protocol::{
     ResponseError,
     messages::{
@@ -19,6 +21,7 @@ use kafka_protocol::{
 use super::{Context, code, once};
 use crate::{
     group::{Held, offsets::Committed},
+    topics::partition::Partition,
     txn::state::Expected,
 };
 
@@ -27,6 +30,16 @@ const METADATA_LIMIT: usize = 4096;
 
 type Row = (String, i32, Committed);
 
+/// The topics of a commit, and whether they are all still there when it is written.
+#[derive(Default)]
+struct Targets(Vec<Arc<Partition>>);
+
+impl Targets {
+    fn check(&self) -> Result<(), ResponseError> {
+        if self.0.iter().any(|p| p.is_closed()) { Err(ResponseError::UnknownTopicOrPartition) } else { Ok(()) }
+    }
+}
+
 /// One entry of a commit with its own error, if it has one.
 fn row(
     context: Context<'_>,
@@ -34,25 +47,25 @@ fn row(
     partition: i32,
     (offset, leader_epoch): (i64, i32),
     metadata: Option<StrBytes>,
+    targets: &mut Targets,
 ) -> Result<Row, ResponseError> {
     let metadata = metadata.map(|m| m.as_str().to_owned()).unwrap_or_default();
     if metadata.len() > METADATA_LIMIT {
         return Err(ResponseError::OffsetMetadataTooLarge);
     }
-    if context.node.topics.partition(topic, partition).is_none() {
-        return Err(ResponseError::UnknownTopicOrPartition);
-    }
+    let found = context.node.topics.partition(topic, partition);
+    targets.0.push(found.ok_or(ResponseError::UnknownTopicOrPartition)?);
     Ok((topic.to_owned(), partition, Committed { offset, leader_epoch, metadata }))
 }
 
 pub(super) async fn commit(context: Context<'_>, request: OffsetCommitRequest) -> OffsetCommitResponse {
-    let mut rows = Vec::new();
+    let (mut rows, mut targets) = (Vec::new(), Targets::default());
     let mut response = OffsetCommitResponse::default();
     for topic in request.topics {
         let mut answers = Vec::with_capacity(topic.partitions.len());
         for p in topic.partitions {
             let at = (p.committed_offset, p.committed_leader_epoch);
-            let row = row(context, &topic.name, p.partition_index, at, p.committed_metadata);
+            let row = row(context, &topic.name, p.partition_index, at, p.committed_metadata, &mut targets);
             let answer = OffsetCommitResponsePartition::default().with_partition_index(p.partition_index);
             answers.push(answer.with_error_code(code(&row)));
             rows.extend(row);
@@ -61,7 +74,7 @@ pub(super) async fn commit(context: Context<'_>, request: OffsetCommitRequest) -
     }
     let instance = request.group_instance_id.as_ref().map(|i| i.as_str());
     let who = (request.member_id.as_str(), instance, request.generation_id_or_member_epoch);
-    let outcome = store(context, &request.group_id, who, None, rows, || Ok(())).await;
+    let outcome = store(context, &request.group_id, who, None, rows, || targets.check()).await;
     if let Err(e) = outcome {
         for p in response.topics.iter_mut().flat_map(|t| &mut t.partitions).filter(|p| p.error_code == 0) {
             p.error_code = e.code();
@@ -89,13 +102,13 @@ pub(super) async fn commit_in_transaction(
     context: Context<'_>,
     request: TxnOffsetCommitRequest,
 ) -> TxnOffsetCommitResponse {
-    let mut rows = Vec::new();
+    let (mut rows, mut targets) = (Vec::new(), Targets::default());
     let mut response = TxnOffsetCommitResponse::default();
     for topic in request.topics {
         let mut answers = Vec::with_capacity(topic.partitions.len());
         for p in topic.partitions {
             let at = (p.committed_offset, p.committed_leader_epoch);
-            let row = row(context, &topic.name, p.partition_index, at, p.committed_metadata);
+            let row = row(context, &topic.name, p.partition_index, at, p.committed_metadata, &mut targets);
             let answer = TxnOffsetCommitResponsePartition::default().with_partition_index(p.partition_index);
             answers.push(answer.with_error_code(code(&row)));
             rows.extend(row);
@@ -104,7 +117,10 @@ pub(super) async fn commit_in_transaction(
     }
     let producer = Expected { producer_id: request.producer_id.0, epoch: request.producer_epoch };
     let group = request.group_id.as_str();
-    let allowed = || context.node.transactions.check_group(&request.transactional_id, producer, group);
+    let allowed = || {
+        context.node.transactions.check_group(&request.transactional_id, producer, group)?;
+        targets.check()
+    };
     let instance = request.group_instance_id.as_ref().map(|i| i.as_str());
     let who = (request.member_id.as_str(), instance, request.generation_id);
     let outcome = store(context, group, who, Some(producer.producer_id), rows, allowed).await;

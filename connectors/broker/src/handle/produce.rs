@@ -14,23 +14,33 @@ use kafka_protocol::{
 use super::{Context, Outcome, Unreadable, encode};
 use crate::{
     config::Fsync,
-    log::{AppendError, Appended, batch::BadBatch},
+    log::{
+        AppendError, Appended,
+        batch::{BadBatch, says_transactional},
+        has_keys,
+    },
     node,
     txn::state::Expected,
 };
 
 pub(super) async fn handle(context: Context<'_>, request: ProduceRequest) -> Result<Outcome, Unreadable> {
     let acks = request.acks;
-    let legal = (-1..=1).contains(&acks);
+    let records = || request.topic_data.iter().flat_map(|t| &t.partition_data).filter_map(|p| p.records.as_deref());
+    let bad = if !(-1..=1).contains(&acks) {
+        Some(ResponseError::InvalidRequiredAcks)
+    } else if request.transactional_id.is_none() && records().any(says_transactional) {
+        Some(ResponseError::TransactionalIdAuthorizationFailed)
+    } else {
+        None
+    };
     let mut dirty: Vec<Arc<File>> = Vec::new();
     let mut response = ProduceResponse::default();
     for topic in request.topic_data {
         let mut answers = Vec::with_capacity(topic.partition_data.len());
         for data in topic.partition_data {
-            let outcome = if legal {
-                append(context, &topic.name, data.index, data.records.unwrap_or_default(), &mut dirty).await
-            } else {
-                Err((ResponseError::InvalidRequiredAcks, None))
+            let outcome = match bad {
+                None => append(context, &topic.name, data.index, data.records.unwrap_or_default(), &mut dirty).await,
+                Some(error) => Err((error, None)),
             };
             answers.push(answer(context.version, data.index, outcome));
         }
@@ -72,6 +82,10 @@ async fn append(
     if context.version < 7 && batch.get(22).is_some_and(|attributes| attributes & 7 == 4) {
         return Err((ResponseError::UnsupportedCompressionType, None));
     }
+    let compacted = partition.log().settings().compact;
+    if compacted {
+        check_keys(batch.clone()).await?;
+    }
     let stored = {
         let mut log = partition.log();
         if partition.is_closed() {
@@ -89,11 +103,20 @@ async fn append(
     Ok(stored)
 }
 
+/// A compacted topic keeps the newest record of each key. The batch may be large inside, so this is no work for a thread that serves others.
+async fn check_keys(batch: Bytes) -> Result<(), Refused> {
+    match node::blocking(move || has_keys(&batch)).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err((ResponseError::InvalidRecord, Some("a record without key in a compacted topic".to_owned()))),
+        Err(e) => Err((ResponseError::CorruptMessage, Some(format!("the records cannot be read: {e}")))),
+    }
+}
+
 fn refusal(topic: &str, partition: i32, e: &AppendError) -> Refused {
     let error = match e {
         AppendError::Bad(BadBatch::Checksum | BadBatch::Short) => ResponseError::CorruptMessage,
         AppendError::Bad(BadBatch::Magic(_)) => ResponseError::UnsupportedForMessageFormat,
-        AppendError::Bad(_) | AppendError::NoKey => ResponseError::InvalidRecord,
+        AppendError::Bad(_) => ResponseError::InvalidRecord,
         AppendError::Timestamp => ResponseError::InvalidTimestamp,
         AppendError::TooLarge { .. } => ResponseError::MessageTooLarge,
         AppendError::OldProducerEpoch => ResponseError::InvalidProducerEpoch,

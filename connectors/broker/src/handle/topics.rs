@@ -137,7 +137,7 @@ pub(super) async fn delete(context: Context<'_>, request: DeleteTopicsRequest) -
         };
         let id = name.as_ref().ok().and_then(|n| context.node.topics.get(n)).map_or(topic.topic_id, |t| t.id);
         let outcome = match &name {
-            Ok(n) => durable(context, context.node.topics.delete(n)).await,
+            Ok(n) => delete_one(context, n).await,
             Err(e) => Err(e.clone()),
         };
         let (code, why) = outcome.err().map_or((0, None), |(e, why)| (e.code(), why));
@@ -152,6 +152,12 @@ pub(super) async fn delete(context: Context<'_>, request: DeleteTopicsRequest) -
         response.responses.push(result);
     }
     response
+}
+
+async fn delete_one(context: Context<'_>, name: &str) -> Result<(), Refused> {
+    let (topic, offsets) = context.node.delete_topic(name)?;
+    durable(context, Ok(topic)).await?;
+    context.node.groups.durable(offsets).await.map_err(|e| (e, None))
 }
 
 pub(super) async fn create_partitions(

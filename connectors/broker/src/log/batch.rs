@@ -25,6 +25,8 @@ pub(crate) enum BadBatch {
     /// Number of records and offsets do not agree, or are none.
     Count,
     Attributes(i16),
+    /// A producer with an id counts its records.
+    Sequence(i32),
 }
 
 impl std::fmt::Display for BadBatch {
@@ -35,6 +37,7 @@ impl std::fmt::Display for BadBatch {
             Self::Length(n) => write!(f, "the batch length {n} is impossible"),
             Self::Checksum => write!(f, "the checksum does not match"),
             Self::Count => write!(f, "record count and offsets do not agree"),
+            Self::Sequence(n) => write!(f, "a producer with an id has the sequence {n}"),
             Self::Attributes(a) => write!(f, "batch attributes {a:#x} are not allowed"),
         }
     }
@@ -161,7 +164,15 @@ pub(crate) fn check_arrival(b: &[u8]) -> Result<BatchHeader, BadBatch> {
     if header.is_control() || header.compression() > 4 || transactional_without_producer {
         return Err(BadBatch::Attributes(header.attributes));
     }
+    if header.producer_id >= 0 && header.base_sequence < 0 {
+        return Err(BadBatch::Sequence(header.base_sequence));
+    }
     Ok(header)
+}
+
+/// Whether the bytes say that they belong to a transaction; they need not be a batch.
+pub(crate) fn says_transactional(b: &[u8]) -> bool {
+    b.len() > 22 && i16_at(b, 21) & TRANSACTIONAL != 0
 }
 
 /// The first 16 bytes as stored: base offset and leader epoch filled in, both outside the checksum.
@@ -308,6 +319,16 @@ pub(crate) mod tests {
         let mut two = b.to_vec();
         two.extend_from_slice(&b);
         assert!(check_arrival(&two).is_err());
+    }
+
+    #[test]
+    fn a_producer_with_an_id_counts() {
+        assert_eq!(check_arrival(&sample(3, (7, 1, -1), false, 99)), Err(BadBatch::Sequence(-1)));
+        assert!(check_arrival(&sample(3, (-1, -1, -1), false, 99)).is_ok());
+        assert!(
+            says_transactional(&sample(1, (7, 1, 0), true, 0)) && !says_transactional(&sample(1, (7, 1, 0), false, 0))
+        );
+        assert!(!says_transactional(&[0xff; 22]));
     }
 
     #[test]

@@ -176,7 +176,7 @@ fn replace(dir: &Path, old: &Segment, bytes: &[u8], next: i64, now_ms: i64) -> i
     }
     fs::rename(unfinished, &old.path)?;
     let mut segment = Segment::open(dir, old.base, now_ms)?;
-    segment.recover(0)?;
+    segment.recover(0, Some(next))?;
     segment.close(next)?;
     debug_assert!(!Arc::ptr_eq(&segment.file, &old.file));
     Ok(segment)

@@ -129,7 +129,10 @@ impl<E: Entry> Index<E> {
         for e in &self.entries[self.written..] {
             e.write(&mut bytes);
         }
-        OpenOptions::new().create(true).append(true).open(&self.path)?.write_all(&bytes)?;
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        // A write that a full disk cut would shift these.
+        file.set_len((self.written * E::BYTES) as u64)?;
+        file.write_all(&bytes)?;
         self.written = self.entries.len();
         Ok(())
     }

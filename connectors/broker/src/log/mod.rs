@@ -9,6 +9,8 @@
 
 pub(crate) mod batch;
 mod compaction;
+#[cfg(test)]
+mod damage_tests;
 mod index;
 mod producers;
 mod read;
@@ -48,8 +50,6 @@ pub(crate) enum AppendError {
     NotInTransaction,
     #[error("a timestamp is further from the broker's time than the topic allows")]
     Timestamp,
-    #[error("a record without key in a compacted topic")]
-    NoKey,
     #[error("the file cannot be written")]
     Io(#[from] io::Error),
 }
@@ -177,7 +177,7 @@ impl Log {
         }
     }
 
-    /// A producer's batch. `in_transaction` is asked last: is the partition part of the producer's transaction?
+    /// A producer's batch; for a compacted topic call [`has_keys`] before, without the lock. `in_transaction` is asked last: is the partition part of the producer's transaction?
     pub(crate) fn append(
         &mut self,
         batch: &Bytes,
@@ -198,9 +198,6 @@ impl Log {
         }
         if header.is_transactional() && !in_transaction(header.producer_id, header.producer_epoch) {
             return Err(AppendError::NotInTransaction);
-        }
-        if self.settings.compact {
-            check_keys(&header, batch)?;
         }
         let mut stamped = None;
         if self.settings.append_time {
@@ -226,8 +223,12 @@ impl Log {
         let last = self.write(header, &batch, now_ms)?.base_offset;
         let first = self.producers.ended(producer_id, epoch, now_ms);
         if let (Some(first), Marker::Abort) = (first, marker) {
-            let aborted = Aborted { producer_id, first, last };
-            self.active().abort(aborted)?;
+            let aborted = &mut self.active().aborted;
+            aborted.push(Aborted { producer_id, first, last });
+            // The marker is in the log, and the abort is known: this is no reason to write a second marker. The file follows with the next flush.
+            if let Err(e) = aborted.flush() {
+                tracing::error!(file = %aborted.path().display(), error = %e, "an aborted transaction is not in its index yet");
+            }
         }
         Ok(last)
     }
@@ -292,12 +293,8 @@ impl Log {
     }
 }
 
-fn check_keys(header: &BatchHeader, batch: &Bytes) -> Result<(), AppendError> {
-    let plain = records::uncompressed(header, batch)?;
-    for record in records::records(&plain) {
-        if record?.key.is_none() {
-            return Err(AppendError::NoKey);
-        }
-    }
-    Ok(())
+/// Whether all records of a producer's batch have a key. Bytes that are no batch have: `append` says what is wrong with them.
+pub(crate) fn has_keys(batch: &[u8]) -> io::Result<bool> {
+    let Ok(header) = BatchHeader::parse(batch) else { return Ok(true) };
+    records::find(&header, batch, |r| !r.has_key).map(|keyless| keyless.is_none())
 }

@@ -1,9 +1,9 @@
-//! Reading a log: which bytes of which file answer a fetch, which aborted transactions lie in them, which offset belongs to a time. Hands out file ranges;
-//! record bytes do not pass through here.
+//! Reading a log: which bytes of which file answer a fetch, which aborted transactions lie in them, in which batch a time is to be found. Hands out file
+//! ranges; record bytes are looked at only in a batch that was handed out, without the lock of the partition.
 
-use std::{fs::File, io, sync::Arc};
+use std::{fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
-use super::{Log, batch::BatchHeader, records, segment::Segment};
+use super::{Log, batch::BatchHeader, records};
 
 /// Whole batches in a file.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl Log {
                 break;
             }
             let slice = Slice { file: Arc::clone(&segment.file), position, length: stop - position };
-            let behind = segment.offset_behind(stop).unwrap_or(segment_end).min(end);
+            let behind = segment.offset_behind(stop)?.unwrap_or(segment_end).min(end);
             let aborted = if committed { self.aborted_between(offset, behind) } else { Vec::new() };
             return Ok(Some(Found { slice: Some(slice), aborted }));
         }
@@ -66,50 +66,61 @@ impl Log {
         found
     }
 
-    /// (timestamp, offset) of the first record at or after the log start that is not older than `timestamp`.
-    pub(crate) fn offset_for_time(&self, timestamp: i64) -> io::Result<Option<(i64, i64)>> {
-        for segment in self.segments.iter().filter(|s| s.max_timestamp >= timestamp) {
-            for step in segment.walk(segment.before_time(timestamp)) {
+    /// The first batch from `from` on whose highest timestamp is not below `timestamp`.
+    pub(crate) fn batch_for_time(&self, timestamp: i64, from: i64) -> io::Result<Option<DatedBatch>> {
+        let from = from.max(self.start);
+        let ends = self.segments.iter().skip(1).map(|s| s.base).chain([i64::MAX]);
+        for (segment, end) in self.segments.iter().zip(ends) {
+            if segment.max_timestamp < timestamp || end <= from {
+                continue;
+            }
+            let by_offset = if from > segment.base { segment.find(from)?.map_or(segment.size, |(p, _)| p) } else { 0 };
+            for step in segment.walk(segment.before_time(timestamp)?.max(by_offset)) {
                 let (position, header) = step?;
-                if header.max_timestamp < timestamp || header.last_offset() < self.start {
-                    continue;
-                }
-                let start = self.start;
-                let fits = |at: i64, offset: i64| at >= timestamp && offset >= start;
-                if let Some(found) = first_record(segment, position, &header, fits)? {
-                    return Ok(Some(found));
+                if header.max_timestamp >= timestamp && header.last_offset() >= from {
+                    return Ok(Some(DatedBatch { file: Arc::clone(&segment.file), position, header }));
                 }
             }
         }
         Ok(None)
     }
 
-    /// (timestamp, offset) of the first record with the highest timestamp.
-    pub(crate) fn offset_of_newest(&self) -> io::Result<Option<(i64, i64)>> {
-        let newest = self.segments.iter().map(|s| s.max_timestamp).max().unwrap_or(-1);
-        if newest < 0 { Ok(None) } else { self.offset_for_time(newest) }
+    /// The highest timestamp; -1 if there is none.
+    pub(crate) fn max_timestamp(&self) -> i64 {
+        self.segments.iter().map(|s| s.max_timestamp).max().unwrap_or(-1)
     }
 }
 
-/// The first record of a batch for which `fits(timestamp, offset)`.
-fn first_record(
-    segment: &Segment,
+/// A batch that a search by time has to look into.
+#[derive(Debug)]
+pub(crate) struct DatedBatch {
+    file: Arc<File>,
     position: u64,
-    header: &BatchHeader,
-    fits: impl Fn(i64, i64) -> bool,
-) -> io::Result<Option<(i64, i64)>> {
-    if header.log_append_time() {
-        let at = header.max_timestamp;
-        return Ok((header.base_offset..=header.last_offset()).find(|o| fits(at, *o)).map(|o| (at, o)));
-    }
-    let plain = records::uncompressed(header, &segment.batch(position, header)?)?;
-    for record in records::records(&plain) {
-        let record = record?;
-        let at = header.base_timestamp.wrapping_add(record.timestamp_delta);
-        let offset = header.base_offset + i64::from(record.offset_delta);
-        if fits(at, offset) {
-            return Ok(Some((at, offset)));
+    header: BatchHeader,
+}
+
+impl DatedBatch {
+    /// (timestamp, offset) of the first record at or after `start` that is not older than `timestamp`.
+    pub(crate) fn first_record(&self, timestamp: i64, start: i64) -> io::Result<Option<(i64, i64)>> {
+        let header = &self.header;
+        if header.log_append_time() {
+            let at = header.max_timestamp;
+            return Ok((at >= timestamp).then_some((at, header.base_offset.max(start))));
         }
+        let mut bytes = vec![0; header.size()];
+        self.file.read_exact_at(&mut bytes, self.position)?;
+        let place = |g: records::Glimpse| {
+            (header.base_timestamp.wrapping_add(g.timestamp_delta), header.base_offset + i64::from(g.offset_delta))
+        };
+        let fits = |g| {
+            let (at, offset) = place(g);
+            at >= timestamp && offset >= start
+        };
+        Ok(records::find(header, &bytes, fits)?.map(place))
     }
-    Ok(None)
+
+    /// Where the search goes on if no record fits.
+    pub(crate) fn next(&self) -> i64 {
+        self.header.last_offset() + 1
+    }
 }

@@ -1,5 +1,5 @@
-//! Opens the log of a partition after any end of the process: checks the active segment from its last index entry, cuts at the first bad batch, rebuilds
-//! the producers and their open transactions from the newest snapshot and the headers after it.
+//! Opens the log of a partition after any end of the process: checks the active segment from its last index entry, cuts an unfinished batch at the end,
+//! rebuilds the producers, their open and their aborted transactions from the newest snapshot and the headers after it.
 
 use std::{
     fs, io,
@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+use serde::{Deserialize, Serialize};
 
 use super::{
     Log, LogSettings,
@@ -22,6 +24,15 @@ use crate::{faults::DiskFull, journal};
 pub(crate) struct Known {
     pub(crate) start: i64,
     pub(crate) epochs: Vec<(i32, i64)>,
+}
+
+/// Producers at an offset, as their snapshot file says. The aborted transactions before it are in index files that are not synced and have no checksum: the
+/// snapshot counts only if they hold what they held then.
+#[derive(Serialize, Deserialize)]
+struct Snapshot<P> {
+    producers: P,
+    /// (base of a segment, number and checksum of the aborted transactions); segments without any are left out.
+    aborted: Vec<(i64, usize, u32)>,
 }
 
 /// Offsets in the names of the files with this ending, rising.
@@ -55,11 +66,12 @@ impl Log {
         }
         // A crash between two files of a deletion or a roll leaves an index without data, or a full segment with an unfinished index.
         let mut next = known.start;
+        let bases: Vec<i64> = segments.iter().map(|s| s.base).collect();
         let count = segments.len();
         for (i, segment) in segments.iter_mut().enumerate() {
             let from = segment.checkpoint();
             let lost;
-            (next, lost) = segment.recover(from)?;
+            (next, lost) = segment.recover(from, bases.get(i + 1).copied())?;
             if lost > 0 {
                 tracing::warn!(file = %segment.path.display(), bytes = lost, "cut an unfinished batch");
             }
@@ -85,6 +97,7 @@ impl Log {
             compacted_to: -1,
             full,
         };
+        log.trim_epochs();
         log.restore_producers(now_ms)?;
         Ok(log)
     }
@@ -93,10 +106,16 @@ impl Log {
         self.dir.join(file_name(at, "snapshot"))
     }
 
-    /// Writes who wrote what up to `next`; keeps the two newest.
+    fn aborted_before(&self, next: i64) -> Vec<(i64, usize, u32)> {
+        let digests = self.segments.iter().map(|s| (s.base, s.aborted.digest(next)));
+        digests.filter(|(_, (count, _))| *count > 0).map(|(base, (count, crc))| (base, count, crc)).collect()
+    }
+
+    /// Writes who wrote what up to `next`; keeps the two newest. The indexes are written before.
     pub(super) fn save_producers(&self) -> io::Result<()> {
         let states: Vec<(i64, &ProducerState)> = self.producers().collect();
-        let bytes = journal::frame(&serde_json::to_vec(&states)?);
+        let snapshot = Snapshot { producers: states, aborted: self.aborted_before(self.next) };
+        let bytes = journal::frame(&serde_json::to_vec(&snapshot)?);
         let path = self.snapshot_path(self.next);
         let unfinished = path.with_extension("snapshot-new");
         fs::write(&unfinished, bytes)?;
@@ -119,14 +138,18 @@ impl Log {
                 continue;
             }
             let bytes = fs::read(&path)?;
-            let states: Option<Vec<(i64, ProducerState)>> =
+            let snapshot: Option<Snapshot<Vec<(i64, ProducerState)>>> =
                 journal::unframe(&bytes).and_then(|(payload, _)| serde_json::from_slice(payload).ok());
-            if let Some(states) = states {
-                self.producers = Producers::restore(states);
+            let oldest = self.segments.first().map_or(0, |s| s.base);
+            // Segments below the log start may be gone since.
+            let whole =
+                |s: &Snapshot<_>| s.aborted.iter().filter(|(base, ..)| *base >= oldest).eq(&self.aborted_before(at));
+            if let Some(snapshot) = snapshot.filter(whole) {
+                self.producers = Producers::restore(snapshot.producers);
                 from = at;
                 break;
             }
-            tracing::warn!(file = %path.display(), "skipped a producer snapshot that cannot be read");
+            tracing::warn!(file = %path.display(), "skipped a producer snapshot that cannot be read, or that knows other aborted transactions than the indexes");
         }
         self.read_producers(from, now_ms)
     }
@@ -155,8 +178,9 @@ impl Log {
                 }
             }
             for a in aborted {
-                segment.abort(a)?;
+                segment.aborted.push(a);
             }
+            segment.aborted.flush()?;
         }
         self.producers = producers;
         Ok(())

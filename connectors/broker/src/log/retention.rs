@@ -22,22 +22,26 @@ impl Log {
         while self.segments.len() > 1 && self.segments[1].base <= self.start {
             self.segments.remove(0).delete()?;
         }
+        self.trim_epochs();
+        Ok(())
+    }
+
+    /// Epochs that ended before all that is kept say nothing.
+    pub(super) fn trim_epochs(&mut self) {
         let first = self.segments[0].base.max(self.start);
         let keep = self.epochs.partition_point(|(_, at)| *at <= first).saturating_sub(1);
         self.epochs.drain(..keep);
         if let Some(oldest) = self.epochs.first_mut() {
             oldest.1 = oldest.1.max(first.min(self.next));
         }
-        Ok(())
     }
 
-    /// Applies `retention.ms` and `retention.bytes`. Returns whether the log start moved.
-    pub(crate) fn retain(&mut self, now_ms: i64) -> io::Result<bool> {
+    /// Where `retention.ms` and `retention.bytes` want the log to start, if that is further on. Also forgets silent producers.
+    pub(crate) fn retention_cut(&mut self, now_ms: i64) -> Option<i64> {
         self.producers.expire(now_ms - PRODUCER_EXPIRY_MS);
         if !self.settings.delete {
-            return Ok(false);
+            return None;
         }
-        let before = self.start;
         // Nothing at or after the last stable offset goes: an open transaction would lose its beginning.
         let stable = self.stable();
         let mut cut = self.start;
@@ -62,10 +66,7 @@ impl Log {
                 cut = cut.max(pair[1].base);
             }
         }
-        if cut > self.start {
-            self.delete_below(cut, now_ms)?;
-        }
-        Ok(self.start > before)
+        (cut > self.start).then_some(cut)
     }
 
     /// As an unclean election would: forgets everything from `offset` on.
@@ -79,7 +80,7 @@ impl Log {
         }
         let active = self.active();
         active.truncate(offset)?;
-        self.next = active.recover(active.checkpoint())?.0.max(self.start);
+        self.next = active.recover(active.checkpoint(), None)?.0.max(self.start);
         let next = self.next;
         self.epochs.retain(|(_, at)| *at <= next);
         if self.epochs.is_empty() {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::{
     batch::{BatchHeader, HEADER_BYTES, check_stored},
     index::{INTERVAL_BYTES, Index, Place, Time},
-    txn_index::{Aborted, TxnIndex},
+    txn_index::TxnIndex,
 };
 
 /// Bytes that a walk over headers reads at a time: one index interval and the batch header after it.
@@ -95,33 +95,97 @@ impl Segment {
         self.places.entries.last().map_or(0, |p| u64::from(p.position))
     }
 
-    /// Checks all batches from `from` on, cuts at the first bad one, completes the indexes. Returns the next offset, and how many bytes went.
-    pub(crate) fn recover(&mut self, from: u64) -> io::Result<(i64, u64)> {
+    /// Checks all batches from `from` on and completes the indexes. An unfinished batch at the end is cut; damage before whole batches is not, it is an
+    /// error. `follows`: where the next segment begins. Returns the next offset, and how many bytes went.
+    pub(crate) fn recover(&mut self, from: u64, follows: Option<i64>) -> io::Result<(i64, u64)> {
         let end = self.size;
-        let good = self.places.entries.partition_point(|p| u64::from(p.position) <= from);
+        let mut buffer = Vec::new();
+        let mut good = self.places.entries.partition_point(|p| u64::from(p.position) <= from);
+        // An entry may be what is damaged: only one that a whole batch confirms is a place to begin.
+        while let Some(i) = good.checked_sub(1) {
+            let (position, offset) = self.place(i);
+            if read_batch(&self.file, position, end, &mut buffer)?.is_some_and(|h| h.base_offset == offset) {
+                break;
+            }
+            good = i;
+        }
         self.places.cut(good)?;
-        let first = self.places.entries.last().map_or(self.base, |p| self.base + i64::from(p.offset));
+        let (from, first) = good.checked_sub(1).map_or((0, self.base), |i| self.place(i));
         let known = self.times.entries.partition_point(|t| self.base + i64::from(t.offset) < first);
         self.times.cut(known)?;
         self.max_timestamp = self.times.entries.last().map_or(-1, |t| t.timestamp);
         self.size = from;
         let mut next = first;
-        let mut buffer = Vec::new();
         while self.size < end {
-            match read_batch(&self.file, self.size, end, &mut buffer)? {
-                Some(header) if header.base_offset >= next => {
-                    self.note(&header, self.size);
-                    self.size += header.size() as u64;
-                    next = header.last_offset() + 1;
-                }
-                _ => break,
-            }
+            let header = match read_batch(&self.file, self.size, end, &mut buffer)? {
+                Some(header) if header.base_offset >= next => header,
+                Some(_) => return Err(self.damage(self.size, next)),
+                None => match self.damaged_batch(next, end, follows)? {
+                    Some(header) => header,
+                    None => break,
+                },
+            };
+            self.note(&header, self.size);
+            self.size += header.size() as u64;
+            next = header.last_offset() + 1;
         }
         if self.size < end {
             self.file.set_len(self.size)?;
         }
         self.dirty = true;
         Ok((next, end - self.size))
+    }
+
+    /// What is behind `self.size` is no good batch: `None` if it is an unfinished one at the end. A damaged one whose length is known stays: who reads it
+    /// sees that its checksum is wrong, and only its records are lost.
+    fn damaged_batch(&self, next: i64, end: u64, follows: Option<i64>) -> io::Result<Option<BatchHeader>> {
+        let at = self.size;
+        let whole = next_whole(&self.file, at, end, next)?;
+        let behind = match (&whole, follows) {
+            (Some((position, header)), _) => (*position, header.base_offset),
+            (None, Some(offset)) => (end, offset),
+            (None, None) => return Ok(None),
+        };
+        if let Some(header) = read_header(&self.file, at, end)?
+            && header.base_offset >= next
+            && at + header.size() as u64 == behind.0
+            && header.last_offset() < behind.1
+        {
+            tracing::error!(file = %self.path.display(), position = at, offset = header.base_offset, "a batch is damaged; it stays, and its readers will refuse it");
+            return Ok(Some(header));
+        }
+        if whole.is_some() { Err(self.damage(at, next)) } else { Ok(None) }
+    }
+
+    fn damage(&self, at: u64, next: i64) -> io::Error {
+        let file = self.path.display();
+        let text = format!(
+            "{file} is damaged at byte {at}, and whole batches follow, so this is no unfinished write. Nothing was changed. Bring the file back from a copy; or \
+             give up its records from offset {next} on: truncate -s {at} {file}"
+        );
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    }
+
+    /// Position and offset of an index entry.
+    fn place(&self, i: usize) -> (u64, i64) {
+        let p = self.places.entries[i];
+        (u64::from(p.position), self.base + i64::from(p.offset))
+    }
+
+    /// Whether the batch that the index entry means is there. The files of the indexes have no checksum.
+    fn is_true(&self, i: usize) -> io::Result<bool> {
+        let (position, offset) = self.place(i);
+        Ok(read_header(&self.file, position, self.size)?.is_some_and(|h| h.base_offset == offset))
+    }
+
+    /// Position of the newest true index entry before number `n`; 0 if there is none.
+    fn position_before(&self, n: usize) -> io::Result<u64> {
+        for i in (0..n).rev() {
+            if self.is_true(i)? {
+                return Ok(self.place(i).0);
+            }
+        }
+        Ok(0)
     }
 
     /// Writes `parts` as one batch at the end. After an error the file has its old length again, or the error says that not even that worked.
@@ -163,15 +227,15 @@ impl Segment {
 
     pub(crate) fn flush_indexes(&mut self) -> io::Result<()> {
         self.places.flush()?;
-        self.times.flush()
+        self.times.flush()?;
+        self.aborted.flush()
     }
 
     /// File position of the first batch that ends at or after `offset`.
     pub(crate) fn find(&self, offset: i64) -> io::Result<Option<(u64, BatchHeader)>> {
         let relative = u32::try_from(offset - self.base).unwrap_or(0);
         let at = self.places.entries.partition_point(|p| p.offset <= relative);
-        let from = at.checked_sub(1).map_or(0, |i| u64::from(self.places.entries[i].position));
-        for step in self.walk(from) {
+        for step in self.walk(self.position_before(at)?) {
             let (position, header) = step?;
             if header.last_offset() >= offset {
                 return Ok(Some((position, header)));
@@ -198,7 +262,7 @@ impl Segment {
             return Ok(bound);
         }
         let at = self.places.entries.partition_point(|p| u64::from(p.position) <= bound);
-        let mut end = at.checked_sub(1).map_or(0, |i| u64::from(self.places.entries[i].position)).max(first_end);
+        let mut end = self.position_before(at)?.max(first_end);
         for step in self.walk(end) {
             let (position, header) = step?;
             let next = position + header.size() as u64;
@@ -211,17 +275,22 @@ impl Segment {
     }
 
     /// An offset at or after everything that lies before file position `position`.
-    pub(crate) fn offset_behind(&self, position: u64) -> Option<i64> {
+    pub(crate) fn offset_behind(&self, position: u64) -> io::Result<Option<i64>> {
         let at = self.places.entries.partition_point(|p| u64::from(p.position) < position);
-        self.places.entries.get(at).map(|p| self.base + i64::from(p.offset))
+        for i in at..self.places.entries.len() {
+            if self.is_true(i)? {
+                return Ok(Some(self.place(i).1));
+            }
+        }
+        Ok(None)
     }
 
     /// Where to start looking for a record that is not older than `timestamp`.
-    pub(crate) fn before_time(&self, timestamp: i64) -> u64 {
+    pub(crate) fn before_time(&self, timestamp: i64) -> io::Result<u64> {
         let at = self.times.entries.partition_point(|t| t.timestamp < timestamp);
-        let Some(older) = at.checked_sub(1).map(|i| self.times.entries[i]) else { return 0 };
+        let Some(older) = at.checked_sub(1).map(|i| self.times.entries[i]) else { return Ok(0) };
         let at = self.places.entries.partition_point(|p| p.offset <= older.offset);
-        at.checked_sub(1).map_or(0, |i| u64::from(self.places.entries[i].position))
+        self.position_before(at)
     }
 
     /// Headers from a file position that is the start of a batch.
@@ -245,11 +314,7 @@ impl Segment {
         let good = self.places.entries.partition_point(|p| u64::from(p.position) < position);
         self.places.cut(good)?;
         self.aborted.cut(next)?;
-        self.recover(self.checkpoint()).map(|_| ())
-    }
-
-    pub(crate) fn abort(&mut self, aborted: Aborted) -> io::Result<()> {
-        self.aborted.push(aborted)
+        self.recover(self.checkpoint(), None).map(|_| ())
     }
 
     /// Removes the files. Reads that began go on.
@@ -301,19 +366,44 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// Reads and checks the batch at a position; `None` if it is cut or bad.
-fn read_batch(file: &File, position: u64, end: u64, buffer: &mut Vec<u8>) -> io::Result<Option<BatchHeader>> {
+/// The header at a position, if there can be one.
+fn read_header(file: &File, position: u64, end: u64) -> io::Result<Option<BatchHeader>> {
     if position + HEADER_BYTES as u64 > end {
         return Ok(None);
     }
-    buffer.resize(HEADER_BYTES, 0);
-    file.read_exact_at(buffer, position)?;
-    let Ok(header) = BatchHeader::parse(buffer) else { return Ok(None) };
-    if position + header.size() as u64 > end {
-        return Ok(None);
+    let mut bytes = [0; HEADER_BYTES];
+    file.read_exact_at(&mut bytes, position)?;
+    Ok(BatchHeader::parse(&bytes).ok())
+}
+
+/// The first whole batch behind `from` with an offset from `next` on, wherever it begins.
+fn next_whole(file: &File, from: u64, end: u64, next: i64) -> io::Result<Option<(u64, BatchHeader)>> {
+    const WINDOW: u64 = 1 << 20;
+    let (mut window, mut whole) = (Vec::new(), Vec::new());
+    let mut at = from + 1;
+    while at + HEADER_BYTES as u64 <= end {
+        window.resize(WINDOW.min(end - at) as usize, 0);
+        file.read_exact_at(&mut window, at)?;
+        let starts = window.len() - HEADER_BYTES + 1;
+        for i in 0..starts {
+            let possible = |h: &BatchHeader| (next..next + i64::from(i32::MAX)).contains(&h.base_offset);
+            if BatchHeader::parse(&window[i..]).is_ok_and(|h| possible(&h))
+                && let Some(header) = read_batch(file, at + i as u64, end, &mut whole)?
+            {
+                return Ok(Some((at + i as u64, header)));
+            }
+        }
+        at += starts as u64;
     }
+    Ok(None)
+}
+
+/// Reads and checks the batch at a position; `None` if it is cut or bad.
+fn read_batch(file: &File, position: u64, end: u64, buffer: &mut Vec<u8>) -> io::Result<Option<BatchHeader>> {
+    let header = read_header(file, position, end)?;
+    let Some(header) = header.filter(|h| position + h.size() as u64 <= end) else { return Ok(None) };
     buffer.resize(header.size(), 0);
-    file.read_exact_at(&mut buffer[HEADER_BYTES..], position + HEADER_BYTES as u64)?;
+    file.read_exact_at(buffer, position)?;
     Ok(check_stored(buffer).ok())
 }
 

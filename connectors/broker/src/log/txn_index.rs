@@ -1,4 +1,5 @@
-//! The aborted transactions that end in a segment: what a `read_committed` fetch tells the client to skip. One entry for each abort marker, written at once.
+//! The aborted transactions that end in a segment: what a `read_committed` fetch tells the client to skip. One entry for each abort marker. What the file lacks
+//! (full disk, power loss) or has wrong is made again from the markers at the next start: a producer snapshot says what the file has to hold.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,15 +17,27 @@ pub(crate) struct Aborted {
     pub(crate) last: i64,
 }
 
+impl Aborted {
+    fn bytes(self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        for (place, n) in bytes.chunks_exact_mut(8).zip([self.producer_id, self.first, self.last]) {
+            place.copy_from_slice(&n.to_be_bytes());
+        }
+        bytes
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct TxnIndex {
     path: PathBuf,
     pub(crate) entries: Vec<Aborted>,
+    /// How many entries the file has.
+    written: usize,
 }
 
 impl TxnIndex {
     pub(crate) fn empty(path: PathBuf) -> Self {
-        Self { path, entries: Vec::new() }
+        Self { path, entries: Vec::new(), written: 0 }
     }
 
     /// Whole entries in the order of their markers; a torn tail is ignored, because recovery reads those markers again.
@@ -50,28 +63,42 @@ impl TxnIndex {
             }
             entries.push(entry);
         }
-        Ok(Self { path, entries })
+        let written = entries.len();
+        Ok(Self { path, entries, written })
     }
 
-    pub(crate) fn push(&mut self, entry: Aborted) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(BYTES);
-        for n in [entry.producer_id, entry.first, entry.last] {
-            bytes.extend_from_slice(&n.to_be_bytes());
-        }
-        let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
-        // A torn entry before would shift this one.
-        file.set_len((self.entries.len() * BYTES) as u64)?;
-        file.write_all(&bytes)?;
+    /// Known from now on; `flush` brings it to the file.
+    pub(crate) fn push(&mut self, entry: Aborted) {
         self.entries.push(entry);
+    }
+
+    /// Writes what the file lacks.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if self.written == self.entries.len() {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = self.entries[self.written..].iter().flat_map(|e| e.bytes()).collect();
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        // A torn entry before would shift these.
+        file.set_len((self.written * BYTES) as u64)?;
+        file.write_all(&bytes)?;
+        self.written = self.entries.len();
         Ok(())
+    }
+
+    /// Number and checksum of the entries whose markers lie before `next`.
+    pub(crate) fn digest(&self, next: i64) -> (usize, u32) {
+        let before = &self.entries[..self.entries.partition_point(|e| e.last < next)];
+        (before.len(), before.iter().fold(0, |crc, e| crc32c::crc32c_append(crc, &e.bytes())))
     }
 
     /// Forgets transactions whose marker is at `next` or later.
     pub(crate) fn cut(&mut self, next: i64) -> io::Result<()> {
         let keep = self.entries.partition_point(|e| e.last < next);
         self.entries.truncate(keep);
+        self.written = self.written.min(keep);
         match OpenOptions::new().write(true).open(&self.path) {
-            Ok(f) => f.set_len((keep * BYTES) as u64),
+            Ok(f) => f.set_len((self.written * BYTES) as u64),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(e),
         }

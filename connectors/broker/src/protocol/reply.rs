@@ -1,6 +1,6 @@
 //! An answer on its way to a socket: bytes, and ranges of segment files that go from the page cache to the socket without passing through this process.
 
-use std::io;
+use std::{io, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::{
@@ -82,44 +82,51 @@ impl Reply {
         self.parts.iter().map(Part::len).sum()
     }
 
-    /// Sends everything. After an error the connection is of no use.
-    pub(crate) async fn send(self, to: &mut OwnedWriteHalf) -> io::Result<()> {
+    /// Sends everything; `patience` is how long the client may take nothing. After an error the connection is of no use.
+    pub(crate) async fn send(self, to: &mut OwnedWriteHalf, patience: Duration) -> io::Result<()> {
         let mut pending = BytesMut::new();
         for part in self.parts {
             match part {
                 // Small pieces go out together, so that a record range follows its header in one packet.
-                Part::Bytes(b) if pending.is_empty() && b.len() > 4096 => to.write_all(&b).await?,
+                Part::Bytes(b) if pending.is_empty() && b.len() > 4096 => send_bytes(&b, to, patience).await?,
                 Part::Bytes(b) => pending.extend_from_slice(&b),
                 Part::File(slice) => {
-                    if !pending.is_empty() {
-                        to.write_all(&pending).await?;
-                        pending.clear();
-                    }
-                    send_file(&slice, to).await?;
+                    send_bytes(&pending, to, patience).await?;
+                    pending.clear();
+                    send_file(&slice, to, patience).await?;
                 }
             }
         }
-        if !pending.is_empty() {
-            to.write_all(&pending).await?;
-        }
-        Ok(())
+        send_bytes(&pending, to, patience).await
     }
 }
 
+async fn progress<T>(patience: Duration, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(patience, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn send_bytes(mut bytes: &[u8], to: &mut OwnedWriteHalf, patience: Duration) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match progress(patience, to.write(bytes)).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => bytes = &bytes[n..],
+        }
+    }
+    Ok(())
+}
+
 #[cfg(target_os = "linux")]
-async fn send_file(slice: &Slice, to: &OwnedWriteHalf) -> io::Result<()> {
+async fn send_file(slice: &Slice, to: &OwnedWriteHalf, patience: Duration) -> io::Result<()> {
     use tokio::io::Interest;
 
     let socket: &tokio::net::TcpStream = to.as_ref();
     let (mut position, end) = (slice.position, slice.position + slice.length);
     while position < end {
         let length = (end - position).min(1 << 20) as usize;
-        let sent = socket
-            .async_io(Interest::WRITABLE, || {
-                rustix::fs::sendfile(socket, &slice.file, Some(&mut position), length).map_err(io::Error::from)
-            })
-            .await?;
-        if sent == 0 {
+        let step = socket.async_io(Interest::WRITABLE, || {
+            rustix::fs::sendfile(socket, &slice.file, Some(&mut position), length).map_err(io::Error::from)
+        });
+        if progress(patience, step).await? == 0 {
             // Truncated meanwhile (only a fault does that): the answer cannot be completed.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -128,7 +135,7 @@ async fn send_file(slice: &Slice, to: &OwnedWriteHalf) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-async fn send_file(slice: &Slice, to: &mut OwnedWriteHalf) -> io::Result<()> {
+async fn send_file(slice: &Slice, to: &mut OwnedWriteHalf, patience: Duration) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
 
     let (mut position, end) = (slice.position, slice.position + slice.length);
@@ -136,8 +143,59 @@ async fn send_file(slice: &Slice, to: &mut OwnedWriteHalf) -> io::Result<()> {
     while position < end {
         let n = ((end - position) as usize).min(buffer.len());
         slice.file.read_exact_at(&mut buffer[..n], position)?;
-        to.write_all(&buffer[..n]).await?;
+        send_bytes(&buffer[..n], to, patience).await?;
         position += n as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, sync::Arc, time::Instant};
+
+    use tokio::{
+        io::AsyncReadExt,
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(300);
+
+    /// 16 MiB from memory and 16 MiB from a file.
+    fn large() -> Reply {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; 16 << 20]).unwrap();
+        let slice = Slice { file: Arc::new(file), position: 0, length: 16 << 20 };
+        Reply { parts: vec![Part::Bytes(vec![7; 16 << 20].into()), Part::File(slice)] }
+    }
+
+    async fn pair() -> (OwnedWriteHalf, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (listener.accept().await.unwrap().0.into_split().1, client)
+    }
+
+    #[tokio::test]
+    async fn a_slow_client_gets_a_whole_answer() {
+        let (mut to, mut client) = pair().await;
+        let slow = async {
+            let (mut buffer, mut got) = (vec![0; 1 << 20], 0);
+            while got < 32 << 20 {
+                tokio::time::sleep(PATIENCE / 20).await;
+                got += client.read(&mut buffer).await.unwrap();
+            }
+        };
+        let began = Instant::now();
+        let (sent, ()) = tokio::join!(large().send(&mut to, PATIENCE), slow);
+        sent.unwrap();
+        assert!(began.elapsed() > PATIENCE, "too fast to show anything");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_given_up() {
+        let (mut to, _client) = pair().await;
+        let error = large().send(&mut to, PATIENCE).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
 }

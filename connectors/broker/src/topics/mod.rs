@@ -1,11 +1,12 @@
 //! Topics: which exist, with which partitions and configs (`config.rs`), and their logs (`partition.rs`). Journaled; files and journal agree after a crash
-//! because folders are made before the entry that names them and removed after the entry that forgets them.
+//! because folders are made before the entry that names them and removed after the entry that forgets them. Of folders that no entry tells about, only
+//! empty ones are removed.
 
 pub(crate) mod config;
 pub(crate) mod partition;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
@@ -94,7 +95,7 @@ impl Topic {
 
 #[derive(Debug, Default)]
 struct ById {
-    known: HashMap<i32, Known>,
+    known: ByPartition,
     name: String,
     partitions: i32,
     config: Overrides,
@@ -107,9 +108,14 @@ struct State {
     next_producer_id: i64,
 }
 
+/// What the journal says of partitions, by index.
+type ByPartition = HashMap<i32, Known>;
+
 #[derive(Debug)]
 pub(crate) struct Topics {
     dir: PathBuf,
+    /// Where folders go that nobody knows.
+    aside: PathBuf,
     journal: Journal,
     clock: Clock,
     full: DiskFull,
@@ -118,6 +124,19 @@ pub(crate) struct Topics {
     state: RwLock<State>,
     /// Held by admin calls from their first look to their journal entry; file work happens under it and not under `state`.
     changing: Mutex<()>,
+    /// Log starts and leader epochs as journaled: whoever journals one, or rewrites the journal, holds this meanwhile, so that none is lost between. Taken
+    /// under the lock of a log, never the other way round.
+    noted: Mutex<HashMap<Uuid, ByPartition>>,
+}
+
+fn has_records(dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|e| e == "log") && entry.metadata()?.len() > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Producer ids are taken from the journal in blocks.
@@ -147,23 +166,34 @@ impl Topics {
         let dir = data.join("topics");
         fs::create_dir_all(&dir)?;
         let (journal, entries) = Journal::open(data, "topics", sync, full.clone())?;
-        let mut found: HashMap<Uuid, ById> = HashMap::new();
-        let mut state = State { next_producer_id: 1, ..State::default() };
+        let mut found = Found { next_producer_id: 1, ..Found::default() };
         for entry in entries {
-            replay(&mut found, &mut state, entry);
+            found.replay(entry);
         }
-        let topics = Self { dir, journal, clock, full, limit, state: RwLock::default(), changing: Mutex::new(()) };
-        for (id, t) in found {
+        let mut state = State { next_producer_id: found.next_producer_id, ..State::default() };
+        let topics = Self {
+            dir,
+            aside: data.join("set-aside"),
+            journal,
+            clock,
+            full,
+            limit,
+            state: RwLock::default(),
+            changing: Mutex::new(()),
+            noted: Mutex::default(),
+        };
+        for (id, t) in found.by_id {
             let mut partitions = Vec::new();
             for index in 0..t.partitions {
                 let known = t.known.get(&index).cloned().unwrap_or_default();
                 partitions.push(topics.open_partition(&t.name, index, &t.config, &known)?);
             }
+            topics.noted().insert(id, t.known);
             let topic = Topic { name: t.name.clone().into(), id, partitions, config: t.config };
             state.names.insert(id, t.name.clone());
             state.by_name.insert(t.name, Arc::new(topic));
         }
-        topics.remove_orphans(&state)?;
+        topics.clear_orphans(&state, &found.deleted)?;
         *topics.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         Ok(topics)
     }
@@ -175,18 +205,40 @@ impl Topics {
         Ok(Arc::new(Partition::new(index, dir, log)))
     }
 
-    /// Folders of topics that were deleted, or never got their entry.
-    fn remove_orphans(&self, state: &State) -> io::Result<()> {
-        let expected: std::collections::HashSet<PathBuf> =
+    /// Folders of no topic: removed if an entry says that their topic was deleted, or if they hold nothing. Others are moved aside.
+    fn clear_orphans(&self, state: &State, deleted: &HashSet<String>) -> io::Result<()> {
+        let expected: HashSet<PathBuf> =
             state.by_name.values().flat_map(|t| t.partitions.iter().map(|p| p.dir.clone())).collect();
         for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();
-            if !expected.contains(&path) {
+            let is_deleted = || path.file_name().and_then(|n| n.to_str()).is_some_and(|n| deleted.contains(n));
+            if expected.contains(&path) {
+                continue;
+            } else if is_deleted() {
                 tracing::info!(folder = %path.display(), "removing the folder of a deleted topic");
                 fs::remove_dir_all(path)?;
+            } else {
+                self.set_aside(&path)?;
             }
         }
         Ok(())
+    }
+
+    /// Nobody asked for the deletion of what is in there.
+    fn set_aside(&self, path: &Path) -> io::Result<()> {
+        if path.is_dir() && !has_records(path)? {
+            return fs::remove_dir_all(path);
+        }
+        fs::create_dir_all(&self.aside)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut to = self.aside.join(&*name);
+        let mut n = 1;
+        while to.exists() {
+            n += 1;
+            to = self.aside.join(format!("{name}.{n}"));
+        }
+        tracing::warn!(folder = %path.display(), to = %to.display(), "no entry of the topic journal tells about this folder: it is moved aside, not deleted");
+        fs::rename(path, to)
     }
 
     fn state(&self) -> std::sync::RwLockReadGuard<'_, State> {
@@ -199,6 +251,10 @@ impl Topics {
 
     fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn noted(&self) -> MutexGuard<'_, HashMap<Uuid, ByPartition>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Topic>> {
@@ -265,11 +321,11 @@ impl Topics {
         Ok((id, ticket))
     }
 
-    /// In a folder that is certainly empty: one without an entry is of no topic.
+    /// In a folder that is certainly empty.
     fn make_partition(&self, name: &str, index: i32, config: &Overrides) -> io::Result<Arc<Partition>> {
         let dir = self.dir.join(format!("{name}-{index}"));
         if dir.exists() {
-            fs::remove_dir_all(&dir)?;
+            self.set_aside(&dir)?;
         }
         self.open_partition(name, index, config, &Known::default())
     }
@@ -287,7 +343,8 @@ impl Topics {
         Ok(())
     }
 
-    pub(crate) fn delete(&self, name: &str) -> Result<Ticket, Refused> {
+    /// `forget` is called when nothing can be done with the topic any more, and before another one can have its name.
+    pub(crate) fn delete(&self, name: &str, forget: impl FnOnce()) -> Result<Ticket, Refused> {
         let _one = self.changing();
         let topic = self.get(name).ok_or((ResponseError::UnknownTopicOrPartition, None))?;
         let ticket = self.journal.append(&[Entry::Deleted { id: TopicId(topic.id) }]).map_err(storage)?;
@@ -304,6 +361,8 @@ impl Topics {
                 tracing::warn!(folder = %p.dir.display(), error = %e, "a deleted topic's folder stays until the next start");
             }
         }
+        self.noted().remove(&topic.id);
+        forget();
         tracing::info!(topic = name, "topic deleted");
         Ok(ticket)
     }
@@ -360,9 +419,19 @@ impl Topics {
         Ok(ticket)
     }
 
-    /// The log start of a partition has moved.
+    /// The log start of a partition moves. Call it under the lock of the log, before the records go: it never goes back.
     pub(crate) fn note_start(&self, id: Uuid, partition: i32, offset: i64) -> io::Result<Ticket> {
-        self.journal.append(&[Entry::LogStart { id: TopicId(id), partition, offset }])
+        let mut noted = self.noted();
+        let known = noted.entry(id).or_default().entry(partition).or_default();
+        let offset = offset.max(known.start);
+        let ticket = self.journal.append(&[Entry::LogStart { id: TopicId(id), partition, offset }])?;
+        known.start = offset;
+        Ok(ticket)
+    }
+
+    /// The newest entry of the journal, for answers that tell of what was there before.
+    pub(crate) fn newest(&self) -> Ticket {
+        self.journal.newest()
     }
 
     /// A new leader epoch begins at the end of the partition.
@@ -375,7 +444,13 @@ impl Topics {
         let epoch = log.leader_epoch() + 1;
         log.begin_epoch(epoch);
         let epochs = log.epochs().to_vec();
-        self.journal.append(&[Entry::LeaderEpochs { id: TopicId(topic.id), partition: partition.index, epochs }])?;
+        {
+            let mut noted = self.noted();
+            let entry =
+                Entry::LeaderEpochs { id: TopicId(topic.id), partition: partition.index, epochs: epochs.clone() };
+            self.journal.append(&[entry])?;
+            noted.entry(topic.id).or_default().entry(partition.index).or_default().epochs = epochs;
+        }
         drop(log);
         partition.wake();
         Ok(epoch)
@@ -401,11 +476,12 @@ impl Topics {
 
     /// Rewrites the journal if it has grown enough.
     pub(crate) fn tidy(&self) -> io::Result<()> {
+        if self.journal.wants_snapshot() { self.rewrite() } else { Ok(()) }
+    }
+
+    pub(crate) fn rewrite(&self) -> io::Result<()> {
         let _one = self.changing();
-        if !self.journal.wants_snapshot() {
-            return Ok(());
-        }
-        let state = self.state();
+        let (state, noted) = (self.state(), self.noted());
         let mut entries = vec![Entry::ProducerIds {
             next: (state.next_producer_id - 1).div_euclid(PRODUCER_ID_BLOCK) * PRODUCER_ID_BLOCK
                 + PRODUCER_ID_BLOCK
@@ -419,40 +495,52 @@ impl Topics {
                 partitions,
                 config: t.config.clone(),
             });
-            for p in &t.partitions {
-                let log = p.log();
-                entries.push(Entry::LogStart { id: TopicId(id), partition: p.index, offset: log.start() });
-                entries.push(Entry::LeaderEpochs {
-                    id: TopicId(id),
-                    partition: p.index,
-                    epochs: log.epochs().to_vec(),
-                });
+            for (partition, known) in noted.get(&id).into_iter().flatten() {
+                let partition = *partition;
+                entries.push(Entry::LogStart { id: TopicId(id), partition, offset: known.start });
+                if !known.epochs.is_empty() {
+                    entries.push(Entry::LeaderEpochs { id: TopicId(id), partition, epochs: known.epochs.clone() });
+                }
             }
         }
         self.journal.snapshot(entries.into_iter())
     }
 }
 
-fn replay(found: &mut HashMap<Uuid, ById>, state: &mut State, entry: Entry) {
-    match entry {
-        Entry::Created { name, id: TopicId(id), partitions, config } => {
-            found.insert(id, ById { known: HashMap::new(), name, partitions, config });
+/// What the entries of the journal come to.
+#[derive(Debug, Default)]
+struct Found {
+    by_id: HashMap<Uuid, ById>,
+    /// Folders of deleted topics.
+    deleted: HashSet<String>,
+    next_producer_id: i64,
+}
+
+impl Found {
+    fn replay(&mut self, entry: Entry) {
+        match entry {
+            Entry::Created { name, id: TopicId(id), partitions, config } => {
+                self.by_id.insert(id, ById { known: HashMap::new(), name, partitions, config });
+            }
+            Entry::Deleted { id: TopicId(id) } => {
+                if let Some(t) = self.by_id.remove(&id) {
+                    self.deleted.extend((0..t.partitions).map(|i| format!("{}-{i}", t.name)));
+                }
+            }
+            Entry::Grown { id: TopicId(id), partitions } => {
+                self.by_id.entry(id).and_modify(|t| t.partitions = partitions);
+            }
+            Entry::Configured { id: TopicId(id), config } => {
+                self.by_id.entry(id).and_modify(|t| t.config = config);
+            }
+            Entry::LogStart { id: TopicId(id), partition, offset } => {
+                let moved = |known: &mut Known| known.start = known.start.max(offset);
+                self.by_id.entry(id).and_modify(|t| moved(t.known.entry(partition).or_default()));
+            }
+            Entry::LeaderEpochs { id: TopicId(id), partition, epochs } => {
+                self.by_id.entry(id).and_modify(|t| t.known.entry(partition).or_default().epochs = epochs);
+            }
+            Entry::ProducerIds { next } => self.next_producer_id = self.next_producer_id.max(next),
         }
-        Entry::Deleted { id: TopicId(id) } => {
-            found.remove(&id);
-        }
-        Entry::Grown { id: TopicId(id), partitions } => {
-            found.entry(id).and_modify(|t| t.partitions = partitions);
-        }
-        Entry::Configured { id: TopicId(id), config } => {
-            found.entry(id).and_modify(|t| t.config = config);
-        }
-        Entry::LogStart { id: TopicId(id), partition, offset } => {
-            found.entry(id).and_modify(|t| t.known.entry(partition).or_default().start = offset);
-        }
-        Entry::LeaderEpochs { id: TopicId(id), partition, epochs } => {
-            found.entry(id).and_modify(|t| t.known.entry(partition).or_default().epochs = epochs);
-        }
-        Entry::ProducerIds { next } => state.next_producer_id = next,
     }
 }

@@ -52,7 +52,8 @@ pub(crate) type Partitions = BTreeMap<String, BTreeSet<i32>>;
 pub(crate) struct Transaction {
     pub(crate) producer_id: i64,
     pub(crate) epoch: i16,
-    /// The epoch before, so that a client that lost an answer may ask again; -1: none.
+    /// The epoch before, if who had it asked for the new one: it may have lost the answer and asks again. -1: another came, or a timeout; who had the
+    /// epoch before is locked out.
     pub(crate) last_epoch: i16,
     pub(crate) timeout_ms: i64,
     pub(crate) status: Status,
@@ -123,19 +124,29 @@ pub(crate) fn init(
     };
     if let Some(e) = expected {
         let current = e.producer_id == tx.producer_id && (e.epoch == tx.epoch || e.epoch == tx.last_epoch);
-        if !current {
+        // Who waits for the answer to its `init` has no transaction open: somebody else has.
+        let overtaken = tx.status == Status::Ongoing && e.epoch != tx.epoch;
+        if !current || overtaken {
             return Err(ResponseError::ProducerFenced);
         }
     }
     match tx.status {
         Status::PrepareCommit | Status::PrepareAbort => Ok(Init::Wait),
-        Status::Ongoing => Ok(Init::Abort(fence(tx, now_ms))),
+        Status::Ongoing => {
+            let mut next = fence(tx, now_ms);
+            // The caller itself goes on: it comes back with the epoch that it knows when the abort is done.
+            next.last_epoch = expected.map_or(-1, |e| e.epoch);
+            Ok(Init::Abort(next))
+        }
         Status::Empty | Status::CompleteCommit | Status::CompleteAbort => {
             if expected.is_some_and(|e| e.epoch != tx.epoch) {
                 return Ok(Init::Again);
             }
-            let (producer_id, epoch, last_epoch) =
-                if tx.epoch >= LAST_EPOCH { (fresh, 0, -1) } else { (tx.producer_id, tx.epoch + 1, tx.epoch) };
+            let (producer_id, epoch, last_epoch) = if tx.epoch >= LAST_EPOCH {
+                (fresh, 0, -1)
+            } else {
+                (tx.producer_id, tx.epoch + 1, expected.map_or(-1, |e| e.epoch))
+            };
             Ok(Init::Ready(Transaction {
                 producer_id,
                 epoch,
@@ -154,7 +165,7 @@ pub(crate) fn init(
 /// The open transaction is to be aborted and its producer locked out.
 pub(crate) fn fence(tx: &Transaction, now_ms: i64) -> Transaction {
     let mut next = tx.clone();
-    next.last_epoch = tx.epoch;
+    next.last_epoch = -1;
     next.epoch = tx.epoch.saturating_add(1);
     next.status = Status::PrepareAbort;
     next.changed_ms = now_ms;
@@ -290,6 +301,29 @@ mod tests {
     }
 
     #[test]
+    fn who_was_replaced_or_timed_out_does_not_get_in_again() {
+        let first = ready(None, None);
+        let second = ready(Some(&first), None);
+        assert_eq!(init(Some(&second), Some(who(&first)), 1000, 8, 9), Err(ResponseError::ProducerFenced));
+        let open = add(Some(&second), who(&second), &[("a", 0)], None, 5).unwrap().unwrap();
+        let late = complete(&fence(&open, 6), 7);
+        assert_eq!(init(Some(&late), Some(who(&second)), 1000, 8, 9), Err(ResponseError::ProducerFenced));
+    }
+
+    #[test]
+    fn who_aborts_its_own_transaction_by_init_goes_on() {
+        let t = ready(None, None);
+        let open = add(Some(&t), who(&t), &[("a", 0)], None, 5).unwrap().unwrap();
+        let Ok(Init::Abort(a)) = init(Some(&open), Some(who(&t)), 1000, 8, 6) else { panic!() };
+        assert_eq!(init(Some(&a), Some(who(&t)), 1000, 8, 6), Ok(Init::Wait));
+        let done = complete(&a, 7);
+        assert_eq!(init(Some(&done), Some(who(&t)), 1000, 8, 6), Ok(Init::Again));
+        // Unless another was faster.
+        let other = ready(Some(&done), None);
+        assert_eq!(init(Some(&other), Some(who(&t)), 1000, 8, 6), Err(ResponseError::ProducerFenced));
+    }
+
+    #[test]
     fn epochs_that_run_out_give_a_new_id() {
         let mut t = ready(None, None);
         t.epoch = LAST_EPOCH;
@@ -301,6 +335,56 @@ mod tests {
     }
 
     proptest! {
+        /// Of several processes with one transactional id only the last that came without an epoch can do anything, whatever answers get lost.
+        #[test]
+        fn only_the_newest_caller_gets_in(steps in prop::collection::vec((0usize..3, 0u8..6, prop::bool::ANY), 1..80)) {
+            let mut tx: Option<Transaction> = None;
+            let mut held: [Option<Expected>; 3] = [None; 3];
+            let mut owner = None;
+            for (caller, step, lost) in steps {
+                let mine = held[caller];
+                let is_owner = owner == Some(caller);
+                let next = match (step, mine) {
+                    (0, _) | (1, None) => match init(tx.as_ref(), None, 10, 7, 0) {
+                        Ok(Init::Ready(t)) => {
+                            // What it knew before is worth nothing any more.
+                            held[caller] = (!lost).then_some(who(&t));
+                            owner = Some(caller);
+                            Some(t)
+                        }
+                        Ok(Init::Abort(t)) => { owner = None; Some(t) }
+                        Ok(Init::Wait) => None,
+                        other => return Err(TestCaseError::fail(format!("{other:?}"))),
+                    },
+                    (1 | 2, Some(e)) => match init(tx.as_ref(), Some(e), 10, 7, 0) {
+                        Ok(Init::Ready(t)) => {
+                            prop_assert!(is_owner);
+                            if !lost { held[caller] = Some(who(&t)); }
+                            Some(t)
+                        }
+                        Ok(Init::Again) => {
+                            prop_assert!(is_owner);
+                            held[caller] = tx.as_ref().map(who);
+                            None
+                        }
+                        Ok(Init::Abort(t)) => { prop_assert!(is_owner); Some(t) }
+                        Ok(Init::Wait) => None,
+                        Err(e) => { prop_assert!(!is_owner, "{e}"); None }
+                    },
+                    (3, Some(e)) => match add(tx.as_ref(), e, &[("a", 0)], None, 0) {
+                        Ok(t) => { prop_assert!(is_owner); t }
+                        Err(_) => None,
+                    },
+                    (4, Some(e)) => match end(tx.as_ref(), e, Marker::Commit, 0) {
+                        Ok(End::Prepare(t)) => { prop_assert!(is_owner); Some(t) }
+                        _ => None,
+                    },
+                    _ => tx.as_ref().filter(|t| t.status.prepared().is_some()).map(|t| complete(t, 0)),
+                };
+                tx = next.or(tx);
+            }
+        }
+
         /// Whatever clients do, the pair (id, epoch) never goes back, and what was prepared ends that way.
         #[test]
         fn epochs_rise_and_decisions_hold(steps in prop::collection::vec((0u8..6, -1i16..4), 1..100)) {

@@ -140,3 +140,36 @@ async fn a_transaction_is_complete_only_when_its_markers_and_offsets_are_on_the_
     let offset = node.groups.with("g", |held| held.unwrap().offsets.committed[&key].offset);
     assert_eq!(offset, 5);
 }
+
+#[tokio::test]
+async fn a_zombie_that_asks_for_a_new_epoch_is_fenced_and_loses_nothing_of_its_successor() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_topic(dir.path(), Fsync::Never).await;
+    let zombie = node.transactions.init("x", None, 60_000).await.unwrap();
+    let second = node.transactions.init("x", None, 60_000).await.unwrap();
+    assert_eq!(node.transactions.init("x", Some(zombie), 60_000).await, Err(ResponseError::ProducerFenced));
+    node.transactions.add("x", second, &[("t", 0)], None).await.unwrap();
+    put(&node, second, 0);
+    assert_eq!(node.transactions.init("x", Some(zombie), 60_000).await, Err(ResponseError::ProducerFenced));
+    node.transactions.end("x", second, Marker::Commit).await.unwrap();
+    completed(&node, "x").await;
+    assert_eq!(node.transactions.get("x").unwrap().status, Status::CompleteCommit);
+    // Also after a timeout.
+    node.transactions.add("x", second, &[("t", 0)], None).await.unwrap();
+    node.transactions.expire("x", node.clock.now_ms()).await.unwrap();
+    assert_eq!(node.transactions.init("x", Some(second), 60_000).await, Err(ResponseError::ProducerFenced));
+}
+
+#[tokio::test]
+async fn a_producer_that_aborts_its_transaction_by_init_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_topic(dir.path(), Fsync::Never).await;
+    let who = node.transactions.init("x", None, 60_000).await.unwrap();
+    node.transactions.add("x", who, &[("t", 0)], None).await.unwrap();
+    put(&node, who, 0);
+    let again = node.transactions.init("x", Some(who), 60_000).await.unwrap();
+    assert_eq!((again.producer_id, again.epoch), (who.producer_id, who.epoch + 1));
+    assert_eq!(node.transactions.get("x").unwrap().status, Status::CompleteAbort);
+    node.transactions.add("x", again, &[("t", 0)], None).await.unwrap();
+    put(&node, again, 0);
+}
