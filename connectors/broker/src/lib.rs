@@ -22,7 +22,12 @@
 //! * Batches are stored as sent and never recompressed: `compression.type` of a topic is kept and shown, and changes nothing. Records inside a batch are
 //!   looked at only in compacted topics (a key must be there) and for timestamps; others are checked by length and CRC.
 //! * `segment.bytes` is 128 MiB by default. `file.delete.delay.ms`, `flush.*`, `min.compaction.lag.ms` and the like are kept, and change nothing.
-//! * Compaction is off unless switched on; it keeps aborted records and control batches, and holds the lock of the partition.
+//! * Compaction is off unless switched on; it keeps aborted records and control batches, and holds the lock of the partition. A tombstone's
+//!   `delete.retention.ms` counts from the first run that met its segment, as in Kafka, but that time is kept beside the segment and not in its batches.
+//! * `InitProducerId` with the epoch of another than the newest producer is fenced also while the newest has a transaction open (Kafka aborts that one first).
+//! * Damage is told and never cut away: a journal with a bad entry that is no unfinished write, or a missing one, stops the start with the file, the byte and
+//!   what can be done; so does a segment whose batches cannot be told apart. A batch whose checksum is wrong stays where it is, readers refuse it. Folders that the
+//!   topic journal does not know go to `set-aside/`. Kafka cuts a log at the first bad batch.
 //! * `InitProducerId` waits up to 200 ms for the end of the transaction before, so clients see `CONCURRENT_TRANSACTIONS` less often.
 //! * A fetch does not look at `last_fetched_epoch`: clients that lost records to an unclean election learn it from `OffsetForLeaderEpoch` or their offset.
 //! * With `Fsync::Interval`, a power loss takes up to 100 ms of records. A transaction whose records were left without their marker ends at the next start as the

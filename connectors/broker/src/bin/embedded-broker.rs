@@ -91,7 +91,13 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("embedded-broker: {e}");
+            eprint!("embedded-broker: {e}");
+            let mut cause = e.source();
+            while let Some(e) = cause {
+                eprint!(": {e}");
+                cause = e.source();
+            }
+            eprintln!();
             ExitCode::FAILURE
         }
     }

@@ -70,7 +70,7 @@ fn find(context: Context<'_>, topic: &FetchTopic) -> Option<Arc<Topic>> {
 }
 
 /// What is there now: the answer, its bytes, and whether a partition has an error (which is answered at once).
-fn gather(context: Context<'_>, request: &FetchRequest) -> (Fetched, u64, bool) {
+pub(super) fn gather(context: Context<'_>, request: &FetchRequest) -> (Fetched, u64, bool) {
     let committed = request.isolation_level == 1;
     let limit = u64::try_from(request.max_bytes).unwrap_or(0).min(ANSWER_LIMIT);
     let (mut bytes, mut failed) = (0, false);

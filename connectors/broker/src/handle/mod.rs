@@ -1,5 +1,7 @@
 //! Requests: one API a file. `serve` takes a frame apart, `dispatch` calls the handler; handlers get a decoded request and give a message back.
 
+#[cfg(test)]
+mod code_tests;
 mod configs;
 mod delete_records;
 mod describe;

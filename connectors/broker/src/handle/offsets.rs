@@ -32,10 +32,10 @@ type Row = (String, i32, Committed);
 
 /// The topics of a commit, and whether they are all still there when it is written.
 #[derive(Default)]
-struct Targets(Vec<Arc<Partition>>);
+pub(super) struct Targets(pub(super) Vec<Arc<Partition>>);
 
 impl Targets {
-    fn check(&self) -> Result<(), ResponseError> {
+    pub(super) fn check(&self) -> Result<(), ResponseError> {
         if self.0.iter().any(|p| p.is_closed()) { Err(ResponseError::UnknownTopicOrPartition) } else { Ok(()) }
     }
 }

@@ -24,6 +24,12 @@ use crate::{
 };
 
 pub(super) async fn handle(context: Context<'_>, request: ProduceRequest) -> Result<Outcome, Unreadable> {
+    let silent = request.acks == 0;
+    let response = produce(context, request).await;
+    Ok(if silent { Outcome::Nothing } else { encode(context.correlation, context.version, &response) })
+}
+
+pub(super) async fn produce(context: Context<'_>, request: ProduceRequest) -> ProduceResponse {
     let acks = request.acks;
     let records = || request.topic_data.iter().flat_map(|t| &t.partition_data).filter_map(|p| p.records.as_deref());
     let bad = if !(-1..=1).contains(&acks) {
@@ -56,7 +62,7 @@ pub(super) async fn handle(context: Context<'_>, request: ProduceRequest) -> Res
             p.error_code = ResponseError::KafkaStorageError.code();
         }
     }
-    Ok(if acks == 0 { Outcome::Nothing } else { encode(context.correlation, context.version, &response) })
+    response
 }
 
 /// The log start goes with the offsets.

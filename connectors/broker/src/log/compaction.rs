@@ -1,5 +1,6 @@
-//! Compaction: of closed segments below the last stable offset the newest record per key stays, tombstones for `delete.retention.ms` longer. Offsets do not
-//! change, and a batch keeps its header (last offset, producer, sequences), so readers and producers notice nothing.
+//! Compaction: of closed segments below the last stable offset the newest record per key stays, tombstones for `delete.retention.ms` longer, counted from
+//! the first run that met them. Offsets do not change, and a batch keeps its header (last offset, producer, sequences), so readers and producers notice
+//! nothing. A run knows only so many keys; it goes as far as they reach, and the next one goes on from there.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,42 +18,57 @@ use super::{
     segment::{Segment, file_name},
 };
 
-/// One run looks at so many keys at most; what does not fit waits for the next.
+/// One run knows so many keys at most.
 const KEY_LIMIT: usize = 2_000_000;
 /// Clean and dirty part: a run is worth it when this share of the bytes is new.
 const DIRTY_SHARE: f64 = 0.1;
 
+/// The newest offset of each key among the records from where the last run ended up to `end`.
+struct Newest {
+    of: HashMap<Bytes, i64>,
+    end: i64,
+}
+
 impl Log {
     /// Compacts what is due. Returns bytes saved.
     pub(crate) fn compact(&mut self, now_ms: i64) -> io::Result<u64> {
+        self.compact_with(KEY_LIMIT, now_ms)
+    }
+
+    pub(super) fn compact_with(&mut self, key_limit: usize, now_ms: i64) -> io::Result<u64> {
         if !self.settings.compact {
             return Ok(0);
         }
         let stable = self.stable();
         // The active segment stays; so does any with a record of an open transaction.
         let closed = self.segments.windows(2).take_while(|w| w[1].base <= stable).count();
-        let Some(end) = self.segments.get(closed).map(|s| s.base).filter(|_| closed > 0) else { return Ok(0) };
+        if closed == 0 {
+            return Ok(0);
+        }
         let total: u64 = self.segments[..closed].iter().map(|s| s.size).sum();
-        let dirty: u64 = self.segments[..closed].iter().filter(|s| s.base >= self.compacted_to).map(|s| s.size).sum();
+        let is_dirty = |w: &&[Segment]| w[1].base > self.compacted_to;
+        let dirty: u64 = self.segments[..=closed].windows(2).filter(is_dirty).map(|w| w[0].size).sum();
         if total == 0 || (dirty as f64) < (total as f64) * DIRTY_SHARE {
             return Ok(0);
         }
-        let newest = self.newest_offsets(closed)?;
+        let newest = self.newest_offsets(closed, key_limit)?;
         let mut saved = 0;
+        // The oldest first: a tombstone may go when the values before it have gone.
         for i in 0..closed {
             saved += self.rewrite(i, &newest, now_ms)?;
         }
-        self.compacted_to = end;
+        self.compacted_to = newest.end;
         Ok(saved)
     }
 
-    /// The last offset of every key in the closed segments; records of aborted transactions do not count.
-    fn newest_offsets(&self, closed: usize) -> io::Result<HashMap<Bytes, i64>> {
-        let mut newest: HashMap<Bytes, i64> = HashMap::new();
-        for segment in &self.segments[..closed] {
+    /// Records of aborted transactions do not count.
+    fn newest_offsets(&self, closed: usize, key_limit: usize) -> io::Result<Newest> {
+        let mut newest = Newest { of: HashMap::new(), end: self.segments[closed].base };
+        for pair in self.segments[..=closed].windows(2).filter(|w| w[1].base > self.compacted_to) {
+            let segment = &pair[0];
             for step in segment.walk(0) {
                 let (position, header) = step?;
-                if header.is_control() || self.is_aborted(&header) {
+                if header.last_offset() < self.compacted_to || header.is_control() || self.is_aborted(&header) {
                     continue;
                 }
                 let plain = records::uncompressed(&header, &segment.batch(position, &header)?)?;
@@ -60,10 +76,13 @@ impl Log {
                     let record = record?;
                     let Some(key) = record.key else { continue };
                     let offset = header.base_offset + i64::from(record.offset_delta);
-                    if let Some(known) = newest.get_mut(key) {
+                    if let Some(known) = newest.of.get_mut(key) {
                         *known = offset;
-                    } else if newest.len() < KEY_LIMIT {
-                        newest.insert(Bytes::copy_from_slice(key), offset);
+                    } else if newest.of.len() < key_limit {
+                        newest.of.insert(Bytes::copy_from_slice(key), offset);
+                    } else {
+                        newest.end = header.base_offset;
+                        return Ok(newest);
                     }
                 }
             }
@@ -78,9 +97,11 @@ impl Log {
             })
     }
 
-    fn rewrite(&mut self, i: usize, newest: &HashMap<Bytes, i64>, now_ms: i64) -> io::Result<u64> {
+    fn rewrite(&mut self, i: usize, newest: &Newest, now_ms: i64) -> io::Result<u64> {
         let segment = &self.segments[i];
-        let tombstones_until = now_ms - self.settings.delete_retention_ms;
+        let tombstones_go =
+            segment.cleaned_ms().is_some_and(|met| now_ms.saturating_sub(met) > self.settings.delete_retention_ms);
+        let mut changed = false;
         let mut out = Vec::with_capacity(segment.size as usize);
         let mut kept_producers = HashSet::new();
         for step in segment.walk(0) {
@@ -97,10 +118,13 @@ impl Log {
             }
             let keep = |r: &records::RecordView<'_>| {
                 let offset = header.base_offset + i64::from(r.offset_delta);
-                let newest_of_key = r.key.is_none_or(|k| newest.get(k).is_none_or(|n| offset >= *n));
-                newest_of_key && (r.has_value || header.max_timestamp >= tombstones_until)
+                let replaced = r.key.and_then(|k| newest.of.get(k)).is_some_and(|n| offset < *n);
+                // Behind `end` there may be keys that this run does not know: the values before their tombstones are still there.
+                let is_over = !r.has_value && offset < newest.end && tombstones_go;
+                !replaced && !is_over
             };
             if let Some(smaller) = shrink(&header, &bytes, keep)? {
+                changed = true;
                 let empty = BatchHeader::parse(&smaller).is_ok_and(|h| h.count == 0);
                 // An empty batch is kept only as the newest of its producer, for its sequence.
                 if empty && !self.is_newest_of_producer(&header, &mut kept_producers) {
@@ -112,12 +136,13 @@ impl Log {
             }
         }
         let saved = segment.size.saturating_sub(out.len() as u64);
-        if saved == 0 {
-            return Ok(0);
-        }
         let next = self.segments[i + 1].base;
-        let replaced = replace(&self.dir, &self.segments[i], &out, next, now_ms)?;
-        self.segments[i] = replaced;
+        if changed {
+            self.segments[i] = replace(&self.dir, &self.segments[i], &out, next, now_ms)?;
+        }
+        if next <= newest.end {
+            self.segments[i].mark_cleaned(now_ms)?;
+        }
         Ok(saved)
     }
 

@@ -10,6 +10,8 @@
 pub(crate) mod batch;
 mod compaction;
 #[cfg(test)]
+mod compaction_tests;
+#[cfg(test)]
 mod damage_tests;
 mod index;
 mod producers;

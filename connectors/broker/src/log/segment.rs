@@ -35,6 +35,8 @@ pub(crate) struct Segment {
     times: Index<Time>,
     pub(crate) aborted: TxnIndex,
     since_entry: u64,
+    /// When compaction met it first.
+    cleaned_ms: Option<i64>,
 }
 
 pub(crate) fn file_name(base: i64, ending: &str) -> String {
@@ -58,8 +60,10 @@ impl Segment {
             times: Index::empty(path.with_extension("timeindex")),
             aborted: TxnIndex::empty(path.with_extension("txnindex")),
             since_entry: 0,
+            cleaned_ms: None,
             path,
         };
+        segment.forget_cleaned()?;
         segment.places.cut(0)?;
         segment.times.cut(0)?;
         segment.aborted.cut(base)?;
@@ -86,6 +90,7 @@ impl Segment {
             times,
             aborted: TxnIndex::load(path.with_extension("txnindex"))?,
             since_entry: 0,
+            cleaned_ms: load_cleaned(&path.with_extension(CLEANED))?,
             path,
         })
     }
@@ -308,6 +313,8 @@ impl Segment {
     #[cfg(any(test, feature = "faults"))]
     /// Cuts the file so that `next` is the next offset; only whole batches stay.
     pub(crate) fn truncate(&mut self, next: i64) -> io::Result<()> {
+        // It takes appends again.
+        self.forget_cleaned()?;
         let Some((position, _)) = self.find(next)? else { return Ok(()) };
         self.file.set_len(position)?;
         self.size = position;
@@ -317,15 +324,50 @@ impl Segment {
         self.recover(self.checkpoint(), None).map(|_| ())
     }
 
-    /// Removes the files. Reads that began go on.
-    pub(crate) fn delete(self) -> io::Result<()> {
-        for path in [self.places.path(), self.times.path(), self.aborted.path(), self.path.as_path()] {
-            match std::fs::remove_file(path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
+    pub(crate) fn cleaned_ms(&self) -> Option<i64> {
+        self.cleaned_ms
+    }
+
+    /// Compaction has met all of it, now or before.
+    pub(crate) fn mark_cleaned(&mut self, now_ms: i64) -> io::Result<()> {
+        if self.cleaned_ms.is_none() {
+            std::fs::write(self.path.with_extension(CLEANED), now_ms.to_string())?;
+            self.cleaned_ms = Some(now_ms);
         }
         Ok(())
+    }
+
+    fn forget_cleaned(&mut self) -> io::Result<()> {
+        self.cleaned_ms = None;
+        remove(&self.path.with_extension(CLEANED))
+    }
+
+    /// Removes the files. Reads that began go on.
+    pub(crate) fn delete(mut self) -> io::Result<()> {
+        self.forget_cleaned()?;
+        for path in [self.places.path(), self.times.path(), self.aborted.path(), self.path.as_path()] {
+            remove(path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Ending of the file with the time of the first compaction.
+const CLEANED: &str = "cleaned";
+
+/// What cannot be read counts from the next compaction.
+fn load_cleaned(path: &Path) -> io::Result<Option<i64>> {
+    match std::fs::read(path) {
+        Ok(text) => Ok(std::str::from_utf8(&text).ok().and_then(|t| t.parse().ok())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
     }
 }
 

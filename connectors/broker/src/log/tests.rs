@@ -2,11 +2,10 @@
 
 use std::{fs::OpenOptions, io::Write, os::unix::fs::FileExt, path::Path, sync::Arc};
 
-use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::{
-    batch::{BatchHeader, HEADER_BYTES, Marker, tests::sample},
+    batch::{BatchHeader, Marker, tests::sample},
     *,
 };
 
@@ -251,93 +250,6 @@ fn a_full_disk_refuses_and_harms_nothing() {
     let outcome = log.append(&sample(9, NOBODY, false, 0), 0, |_, _| true);
     assert!(matches!(outcome, Err(AppendError::TooLarge { .. })));
     assert_eq!((log.next(), log.size()), (0, 0));
-}
-
-fn keyed(records: &[(&str, Option<&str>)]) -> Bytes {
-    let mut out = Vec::new();
-    for (i, (key, value)) in records.iter().enumerate() {
-        let mut body = vec![0, 0, (i * 2) as u8, (key.len() * 2) as u8];
-        body.extend_from_slice(key.as_bytes());
-        match value {
-            Some(v) => {
-                body.push((v.len() * 2) as u8);
-                body.extend_from_slice(v.as_bytes());
-            }
-            None => body.push(1),
-        }
-        body.push(0);
-        out.push((body.len() * 2) as u8);
-        out.extend_from_slice(&body);
-    }
-    let header = BatchHeader::parse(&sample(records.len() as i32, NOBODY, false, 0)).unwrap();
-    let new = batch::NewBatch {
-        base_offset: 0,
-        leader_epoch: 0,
-        attributes: 0,
-        last_offset_delta: header.last_offset_delta,
-        base_timestamp: 0,
-        max_timestamp: 0,
-        producer_id: -1,
-        producer_epoch: -1,
-        base_sequence: -1,
-        count: header.count,
-    };
-    batch::build(&new, &out)
-}
-
-#[test]
-fn compaction_keeps_the_newest_of_each_key_and_all_offsets() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut log = open_with(dir.path(), LogSettings { compact: true, segment_bytes: 400, ..settings() });
-    for round in 0..10 {
-        let text = round.to_string();
-        let batch = keyed(&[
-            ("a", Some(&text)),
-            ("b", Some(&text)),
-            ("gone", if round == 3 { None } else { Some("x") }).to_owned(),
-        ]);
-        let batch = if round > 3 { keyed(&[("a", Some(&text)), ("b", Some(&text))]) } else { batch };
-        log.append(&batch, 0, |_, _| true).unwrap();
-    }
-    let next = log.next();
-    assert!(log.compact(1).unwrap() > 0);
-    let check = |log: &Log| {
-        let mut found = std::collections::BTreeMap::new();
-        for segment in &log.segments {
-            for step in segment.walk(0) {
-                let (position, header) = step.unwrap();
-                let bytes = segment.batch(position, &header).unwrap();
-                let plain = records::uncompressed(&header, &bytes).unwrap();
-                for r in records::records(&plain) {
-                    let r = r.unwrap();
-                    let key = String::from_utf8(r.key.unwrap().to_vec()).unwrap();
-                    found.insert(key, header.base_offset + i64::from(r.offset_delta));
-                }
-            }
-        }
-        assert_eq!(found["a"], next - 2);
-        assert_eq!(found["b"], next - 1);
-        assert!(!found.contains_key("gone"), "{found:?}");
-        assert_eq!((log.start(), log.next()), (0, next));
-        let first = read_all(log, 0, false);
-        assert!(first.is_sorted_by_key(|h| h.base_offset) && first.last().unwrap().last_offset() == next - 1);
-    };
-    check(&log);
-    drop(log);
-    check(&open_with(dir.path(), LogSettings { compact: true, segment_bytes: 400, ..settings() }));
-    assert!(!has_keys(&keyless()).unwrap());
-    assert!(has_keys(&keyed(&[("", Some("v"))])).unwrap());
-}
-
-fn keyless() -> Bytes {
-    let header = BatchHeader::parse(&sample(1, NOBODY, false, 0)).unwrap();
-    let mut bytes = keyed(&[("", Some("v"))]).to_vec();
-    // A key of length -1 instead of 0.
-    bytes[HEADER_BYTES + 4] = 1;
-    let crc = crc32c::crc32c(&bytes[21..]);
-    bytes[17..21].copy_from_slice(&crc.to_be_bytes());
-    assert_eq!(header.count, 1);
-    bytes.into()
 }
 
 #[derive(Debug, Clone)]

@@ -3,6 +3,7 @@
 //! empty ones are removed.
 
 pub(crate) mod config;
+mod entries;
 pub(crate) mod partition;
 
 use std::{
@@ -13,71 +14,19 @@ use std::{
 };
 
 use kafka_protocol::{ResponseError, protocol::StrBytes};
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use self::{config::Overrides, partition::Partition};
+use self::{
+    config::Overrides,
+    entries::{ByPartition, Entry, Found, TopicId},
+    partition::Partition,
+};
 use crate::{
     clock::Clock,
     faults::DiskFull,
     journal::{Journal, Ticket},
     log::{Known, Log},
 };
-
-/// A topic's id as journaled.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-struct TopicId(Uuid);
-
-impl From<TopicId> for String {
-    fn from(id: TopicId) -> Self {
-        id.0.simple().to_string()
-    }
-}
-
-impl TryFrom<String> for TopicId {
-    type Error = uuid::Error;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        Uuid::try_parse(&text).map(Self)
-    }
-}
-
-/// What happened to topics, as journaled.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-enum Entry {
-    Created {
-        name: String,
-        id: TopicId,
-        partitions: i32,
-        config: Overrides,
-    },
-    Deleted {
-        id: TopicId,
-    },
-    Grown {
-        id: TopicId,
-        partitions: i32,
-    },
-    Configured {
-        id: TopicId,
-        config: Overrides,
-    },
-    LogStart {
-        id: TopicId,
-        partition: i32,
-        offset: i64,
-    },
-    LeaderEpochs {
-        id: TopicId,
-        partition: i32,
-        epochs: Vec<(i32, i64)>,
-    },
-    /// Producer ids below this may be in use.
-    ProducerIds {
-        next: i64,
-    },
-}
 
 #[derive(Debug)]
 pub(crate) struct Topic {
@@ -94,22 +43,11 @@ impl Topic {
 }
 
 #[derive(Debug, Default)]
-struct ById {
-    known: ByPartition,
-    name: String,
-    partitions: i32,
-    config: Overrides,
-}
-
-#[derive(Debug, Default)]
 struct State {
     by_name: BTreeMap<String, Arc<Topic>>,
     names: HashMap<Uuid, String>,
     next_producer_id: i64,
 }
-
-/// What the journal says of partitions, by index.
-type ByPartition = HashMap<i32, Known>;
 
 #[derive(Debug)]
 pub(crate) struct Topics {
@@ -504,43 +442,5 @@ impl Topics {
             }
         }
         self.journal.snapshot(entries.into_iter())
-    }
-}
-
-/// What the entries of the journal come to.
-#[derive(Debug, Default)]
-struct Found {
-    by_id: HashMap<Uuid, ById>,
-    /// Folders of deleted topics.
-    deleted: HashSet<String>,
-    next_producer_id: i64,
-}
-
-impl Found {
-    fn replay(&mut self, entry: Entry) {
-        match entry {
-            Entry::Created { name, id: TopicId(id), partitions, config } => {
-                self.by_id.insert(id, ById { known: HashMap::new(), name, partitions, config });
-            }
-            Entry::Deleted { id: TopicId(id) } => {
-                if let Some(t) = self.by_id.remove(&id) {
-                    self.deleted.extend((0..t.partitions).map(|i| format!("{}-{i}", t.name)));
-                }
-            }
-            Entry::Grown { id: TopicId(id), partitions } => {
-                self.by_id.entry(id).and_modify(|t| t.partitions = partitions);
-            }
-            Entry::Configured { id: TopicId(id), config } => {
-                self.by_id.entry(id).and_modify(|t| t.config = config);
-            }
-            Entry::LogStart { id: TopicId(id), partition, offset } => {
-                let moved = |known: &mut Known| known.start = known.start.max(offset);
-                self.by_id.entry(id).and_modify(|t| moved(t.known.entry(partition).or_default()));
-            }
-            Entry::LeaderEpochs { id: TopicId(id), partition, epochs } => {
-                self.by_id.entry(id).and_modify(|t| t.known.entry(partition).or_default().epochs = epochs);
-            }
-            Entry::ProducerIds { next } => self.next_producer_id = self.next_producer_id.max(next),
-        }
     }
 }
