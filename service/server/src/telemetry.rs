@@ -30,19 +30,29 @@ pub(crate) fn init(config: &Telemetry) -> Result<(), BadLevel> {
     Ok(())
 }
 
+/// Changes which lines are shown on standard error from now on; a level that is none changes nothing.
+#[cfg(feature = "dev")]
+pub(crate) type Show = Box<dyn Fn(&str) + Send + Sync>;
+
 /// Log lines at `config.log_level` to a file, and those from `shown` on to standard error, too. Call once per process.
 #[cfg(feature = "dev")]
-pub(crate) fn init_file(config: &Telemetry, file: std::fs::File, shown: &str) -> Result<(), BadLevel> {
-    use tracing_subscriber::Layer;
+pub(crate) fn init_file(config: &Telemetry, file: std::fs::File, shown: &str) -> Result<Show, BadLevel> {
+    use tracing_subscriber::{Layer, reload};
     let level = |level: &str| EnvFilter::try_new(level).map_err(|source| BadLevel { level: level.to_owned(), source });
     let lines = fmt::layer().with_ansi(false).with_writer(std::sync::Mutex::new(file));
     let person = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let (filter, handle) = reload::Layer::new(level(shown)?);
     tracing_subscriber::registry()
         .with(lines.with_filter(level(&config.log_level)?))
-        .with(person.with_filter(level(shown)?))
+        .with(person.with_filter(filter))
         .init();
     log_panics();
-    Ok(())
+    Ok(Box::new(move |shown| {
+        let changed = EnvFilter::try_new(shown).map(|filter| handle.reload(filter));
+        if !matches!(changed, Ok(Ok(()))) {
+            tracing::debug!(shown, "the lines that are shown could not be changed");
+        }
+    }))
 }
 
 /// A panic in a task stops that task only; its line must be where all other lines are.

@@ -20,7 +20,7 @@ pub(crate) fn millstream(args: &[&str], input: &str) -> (i32, String, String) {
 }
 
 /// A port that nobody listens on.
-fn dead_port() -> u16 {
+pub(crate) fn dead_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -43,6 +43,10 @@ fn sql_without_a_service_says_where_it_looked() {
         assert_eq!((code, out.as_str()), (1, ""), "{err}");
         assert!(err.contains("millstream serve"), "{err}");
     }
+    let (code, _, err) = millstream(&["sql", "--url", &url["http://".len()..], "-c", "SELECT 1"], "");
+    assert_eq!((code, err.contains("millstream serve")), (1, true), "HOST:PORT is enough: {err}");
+    let (code, _, err) = millstream(&["sql", "--url", "ftp://x", "-c", "SELECT 1"], "");
+    assert_eq!((code, err.contains("write http://HOST:PORT")), (1, true), "{err}");
     let (code, _, err) = millstream(&["sql", "-f", "/does/not/exist"], "");
     assert_eq!((code, err.contains("cannot read /does/not/exist")), (1, true), "{err}");
     assert_eq!(millstream(&["sql", "--url", &url], " -- nothing\n").0, 0);

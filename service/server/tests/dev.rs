@@ -4,6 +4,12 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    output::{closed_pipe, full_disk},
+    terminal::Terminal,
 };
 
 const ANY_PORTS: [&str; 6] = ["--kafka-port", "0", "--rest-port", "0", "--probe-port", "0"];
@@ -18,7 +24,7 @@ struct Dev {
 impl Dev {
     /// Returns when it says where it is.
     fn start(data: &Path) -> Self {
-        let mut child = command(data, &[]).spawn().unwrap();
+        let mut child = command(data, &[]).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let (mut kafka, mut rest, mut line) = (String::new(), String::new(), String::new());
         while rest.is_empty() || kafka.is_empty() {
@@ -43,9 +49,11 @@ impl Dev {
     /// Ctrl-C.
     fn stop(mut self) {
         assert!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success());
-        let mut rest = String::new();
+        let (mut rest, mut said) = (String::new(), String::new());
         self.out.read_to_string(&mut rest).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{rest}");
+        assert_eq!(said, "", "Ctrl-C ends it without a word");
     }
 }
 
@@ -91,12 +99,18 @@ fn the_second_start_finds_what_the_first_one_left() {
     let rows = "SELECT id, v FROM kept ORDER BY id";
     while dev.sql(rows).lines().count() < 3 {}
     let before = dev.sql(rows);
+    // So large that the next start moves it aside, but only one that has the folder.
+    let (file, aside) = (data.join("millstream.log"), data.join("millstream.log.1"));
+    std::fs::File::options().append(true).open(&file).unwrap().set_len(65 << 20).unwrap();
     let second = command(&data, &[]).stderr(Stdio::piped()).output().unwrap();
     let text = String::from_utf8_lossy(&second.stderr).into_owned();
     assert_eq!((second.status.code(), text.contains("--data DIR")), (Some(1), true), "{text}");
+    assert!(!aside.exists(), "the log of the running process was moved");
     dev.stop();
+    assert!(std::fs::metadata(&file).unwrap().len() > 65 << 20, "its last lines are in its log");
 
     let dev = Dev::start(&data);
+    assert!(aside.exists());
     assert_eq!(dev.sql(rows), before);
     assert_eq!(before, "id,v\n1,a\n2,b\n");
     let derived = topic(&dev, &["consume", "kept", "--output", "json"]);
@@ -139,4 +153,41 @@ fn a_port_that_is_taken_is_told_with_the_flag() {
         let err = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!((done.status.code(), err.contains(flag)), (Some(1), true), "{err}");
     }
+}
+
+/// Waits for a line of the log.
+fn wait_for_log(data: &Path, text: &str) {
+    let begun = Instant::now();
+    while !log(data).contains(text) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no {text:?} in {}", log(data));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_welcome_that_nobody_reads_stops_nothing_and_one_that_is_lost_stops_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let child = command(&data, &[]).stdout(closed_pipe()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_log(&data, " ready ");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let done = child.wait_with_output().unwrap();
+    assert_eq!((done.status.code(), String::from_utf8_lossy(&done.stderr).as_ref()), (Some(0), ""));
+
+    let done = command(&data, &[]).stdout(full_disk()).stderr(Stdio::piped()).output().unwrap();
+    let err = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("millstream dev: the output cannot be written: No space left"), "{err}");
+}
+
+#[test]
+fn the_frames_of_the_demo_fit_into_a_low_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let args = [&["dev", "--data", data.to_str().unwrap(), "--demo", "--demo-seconds", "2"][..], &ANY_PORTS].concat();
+    let mut t = Terminal::start_sized(&args, 14, 80);
+    let shown = t.expect_within("Checked: both views equal", Duration::from_secs(120));
+    assert_eq!(t.wait().code(), Some(0));
+    let ups: Vec<usize> = shown.split("\u{1b}[").skip(1).filter_map(|s| s.split_once('A')?.0.parse().ok()).collect();
+    assert_eq!(ups.iter().max(), Some(&13), "one row is the cursor's: {ups:?}");
 }

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::{
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -23,9 +26,15 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn start<S: AsRef<OsStr>>(args: &[S]) -> Self {
+        Self::start_sized(args, 24, 80)
+    }
+
+    pub(crate) fn start_sized<S: AsRef<OsStr>>(args: &[S], rows: u16, columns: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let open = || Stdio::from(File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_millstream"))
@@ -56,6 +65,10 @@ impl Terminal {
 
     /// Waits until `text` was shown after what was expected before, and returns what came up to its end.
     pub(crate) fn expect(&mut self, text: &str) -> String {
+        self.expect_within(text, DEADLINE)
+    }
+
+    pub(crate) fn expect_within(&mut self, text: &str, limit: Duration) -> String {
         let begun = Instant::now();
         let mut screen = self.screen.0.lock().unwrap();
         loop {
@@ -65,7 +78,7 @@ impl Terminal {
                 self.at = end;
                 return found;
             }
-            assert!(begun.elapsed() < DEADLINE, "no {text:?} in {:?}", &screen[self.at..]);
+            assert!(begun.elapsed() < limit, "no {text:?} in {:?}", &screen[self.at..]);
             screen = self.screen.1.wait_timeout(screen, Duration::from_millis(100)).unwrap().0;
         }
     }

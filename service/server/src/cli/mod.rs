@@ -51,10 +51,10 @@ pub(crate) struct SqlArgs {
     /// File with statements and backslash commands to run; `-` is standard input.
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// REST address of the service.
+    /// REST address of the service; HOST:PORT is enough.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub(crate) url: String,
-    /// How rows are printed.
+    /// How rows are printed. Control characters are escaped, except in CSV that does not go to a terminal.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
     /// History of the shell. Default: `.millstream_history` in the home folder.

@@ -98,7 +98,7 @@ pub(crate) struct ProduceArgs {
     /// Partition of all records. Default: by the key, as Java clients do; without a key one after the other.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) partition: Option<i32>,
-    /// Print partition and offset of each record once all in-sync replicas have it. (They are awaited in any case.)
+    /// Print partition and offset of each record once all in-sync replicas have it. (They are awaited in any case, and if nobody reads the output any more.)
     #[arg(long)]
     pub(crate) acks: bool,
     #[command(flatten)]
@@ -110,7 +110,7 @@ pub(crate) struct ConsumeArgs {
     /// Name of the topic.
     #[arg(value_name = "TOPIC")]
     pub(crate) topic: String,
-    /// Where to begin: beginning, end, an offset, -N (the last N of each partition) or a time as `2026-11-30T10:00:00Z`.
+    /// Where to begin: beginning, end, an offset, -N (the last N records of each partition) or a time as `2026-11-30T10:00:00Z`.
     #[arg(short = 'o', long, value_name = "PLACE", default_value = "beginning", allow_hyphen_values = true, value_parser = crate::command::topic::place::parse)]
     pub(crate) from: crate::command::topic::place::Place,
     /// This partition only. May be repeated.
@@ -122,6 +122,9 @@ pub(crate) struct ConsumeArgs {
     /// Go on at the end of the topic and wait for more.
     #[arg(short, long)]
     pub(crate) follow: bool,
+    /// Fail when nothing was heard from the cluster for so many seconds before the end is reached.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, conflicts_with = "follow", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
     /// Whether records of open and aborted transactions are shown.
     #[arg(long, value_enum, default_value_t = Isolation::Committed)]
     pub(crate) isolation: Isolation,
@@ -148,7 +151,7 @@ pub(crate) enum RecordOutput {
     Text,
     /// An object per line; what is not UTF-8 is {"base64": ".."}.
     Json,
-    /// The value alone; tombstones are left out.
+    /// The value alone, as it is except on a terminal; tombstones are left out.
     Value,
 }
 

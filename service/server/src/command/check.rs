@@ -16,7 +16,7 @@ use millstream_storage::{
 };
 use millstream_types::{LogSystem, error::chain};
 
-use super::{FAILED, load, say};
+use super::{FAILED, complain, load, mention};
 use crate::{cli::CheckArgs, node::wal_topic, settings};
 
 /// One try of each check; a broker or bucket that is down must be told, not waited for.
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
-    tell("config", &Ok(format!("{} is valid", args.config.display())));
+    let told = tell("config", &Ok(format!("{} is valid", args.config.display())));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
@@ -44,15 +44,19 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     let good = runtime.block_on(all(&config));
     // librdkafka's threads may still wait for a broker that is not there.
     runtime.shutdown_background();
-    if good { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+    if good && told { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
 }
 
+/// Whether it is good, and could be told: the exit code says the same as the lines, also to one who reads only the first.
 fn tell(what: &str, finding: &Finding) -> bool {
-    match finding {
-        Ok(fact) => say(format_args!("ok      {what}: {fact}")),
-        Err(wrong) => say(format_args!("FAILED  {what}: {wrong}")),
+    let told = match finding {
+        Ok(fact) => mention(format_args!("ok      {what}: {fact}")),
+        Err(wrong) => mention(format_args!("FAILED  {what}: {wrong}")),
+    };
+    if let Err(e) = &told {
+        complain(format_args!("millstream check: {e}"));
     }
-    finding.is_ok()
+    finding.is_ok() && told.is_ok()
 }
 
 async fn limited(check: impl Future<Output = Finding>) -> Finding {

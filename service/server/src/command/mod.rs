@@ -3,29 +3,73 @@
 pub(crate) mod check;
 #[cfg(feature = "dev")]
 pub(crate) mod dev;
+pub(crate) mod escape;
 pub(crate) mod render;
 pub(crate) mod serve;
 pub(crate) mod sql;
 pub(crate) mod statements;
 pub(crate) mod topic;
 
-use std::{fmt::Display, io::Write, path::Path, process::ExitCode};
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+};
 
 use millstream_config::Config;
 
 pub(crate) const FAILED: u8 = 1;
 
-/// A line on standard output. A closed pipe is the reader's wish: the process ends quietly.
-pub(crate) fn say(text: impl Display) {
-    if writeln!(std::io::stdout().lock(), "{text}").is_err() {
-        std::process::exit(0);
+/// Why standard output did not take something.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unwritten {
+    /// The reader has what it wanted, as `head` does.
+    #[error("nobody reads the output any more")]
+    Closed,
+    /// A full disk, mostly: what should be there is not, so the command has failed.
+    #[error("the output cannot be written: {0}")]
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Unwritten {
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::BrokenPipe { Unwritten::Closed } else { Unwritten::Failed(e) }
     }
+}
+
+/// Bytes on standard output, now.
+pub(crate) fn write_out(bytes: &[u8]) -> Result<(), Unwritten> {
+    let mut out = io::stdout().lock();
+    Ok(out.write_all(bytes).and_then(|()| out.flush())?)
+}
+
+/// A line on standard output.
+pub(crate) fn print(text: impl Display) -> Result<(), Unwritten> {
+    write_out(format!("{text}\n").as_bytes())
+}
+
+/// A line for whoever looks on while something goes on that does not depend on it: a reader who is gone is no reason to stop.
+pub(crate) fn mention(text: impl Display) -> Result<(), String> {
+    unless_closed(print(text))
+}
+
+pub(crate) fn unless_closed(written: Result<(), Unwritten>) -> Result<(), String> {
+    match written {
+        Ok(()) | Err(Unwritten::Closed) => Ok(()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// The last thing that a command does: its answer. Nobody who reads it is a quiet end.
+pub(crate) fn answer(text: impl Display) -> Result<ExitCode, String> {
+    mention(text).map(|()| ExitCode::SUCCESS)
 }
 
 /// A line on standard error for a command that has no log.
 pub(crate) fn complain(text: impl Display) {
     // Nobody is left to tell if standard error is gone too.
-    drop(writeln!(std::io::stderr().lock(), "{text}"));
+    drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
 /// The configuration with what serving needs, or the exit code after saying what is wrong.

@@ -1,10 +1,10 @@
 //! `millstream serve`: log, then the node until it is told to stop.
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
 use millstream_types::error::chain;
 
-use super::{FAILED, complain, load};
+use super::{FAILED, complain, load, mention};
 use crate::{
     cli::ServeArgs,
     node::{self, Addresses, Stage},
@@ -43,9 +43,8 @@ fn announce(stage: Stage, addresses: Addresses) {
         Stage::Starting => "starting",
         Stage::Ready => "ready",
     };
-    let mut out = std::io::stdout().lock();
-    let line = format!("millstream {word} rest=http://{} probes=http://{}", addresses.rest, addresses.probes);
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        tracing::debug!("standard output is closed");
+    let line = format_args!("millstream {word} rest=http://{} probes=http://{}", addresses.rest, addresses.probes);
+    if let Err(error) = mention(line) {
+        tracing::warn!(error, stage = word, "a script that waits for this stage will not hear of it");
     }
 }

@@ -3,6 +3,7 @@
 //! `put_if_absent` decides things (manifest, catalog, pins) and never hides an unknown outcome; `versioned` builds the contiguous log on it. `Upload`
 //! writes files whose names are never used twice, so it may repeat itself. What every kind of bucket must do stands in `suite`.
 
+mod folder;
 mod open;
 pub mod paths;
 mod probe;
@@ -27,6 +28,7 @@ pub use upload::Upload;
 pub use versioned::{Slot, VersionedLog};
 
 use crate::StorageError;
+use folder::Folder;
 use open::Clients;
 
 /// Up to this size an object is written in one request, above it in parts.
@@ -47,12 +49,13 @@ pub struct Bucket {
     uploads: Arc<dyn ObjectStore>,
     retry: RetryPolicy,
     name: String,
+    folder: Option<Folder>,
 }
 
 impl Bucket {
     pub fn new(store: Arc<dyn ObjectStore>, name: impl Into<String>, retry: RetryPolicy) -> Arc<Self> {
         let Clients { store, uploads } = Clients::one(store);
-        Arc::new(Self { store, uploads, retry, name: name.into() })
+        Arc::new(Self { store, uploads, retry, name: name.into(), folder: None })
     }
 
     /// A bucket in memory, for tests and `dev`.
@@ -68,9 +71,15 @@ impl Bucket {
     /// `file:///dir`, `memory:///`, `s3://bucket/prefix`, `gs://..`, `az://..`. `options` are object_store's keys for the scheme (`aws_endpoint`, ..);
     /// what they leave open is taken from the environment.
     pub fn open_with(url: &str, options: &[(String, String)], retry: RetryPolicy) -> Result<Arc<Self>, StorageError> {
-        let Clients { store, uploads } = Clients::open(url, options, &retry)
-            .map_err(|e| StorageError::InvalidOption { what: format!("object_store.url {url}: {e}") })?;
-        Ok(Arc::new(Self { store, uploads, retry, name: url.to_owned() }))
+        let invalid = |e: String| StorageError::InvalidOption { what: format!("object_store.url {url}: {e}") };
+        let Clients { store, uploads } = Clients::open(url, options, &retry).map_err(invalid)?;
+        let folder = open::folder_of(url).map(Folder::open).transpose().map_err(|e| invalid(e.to_string()))?;
+        Ok(Arc::new(Self { store, uploads, retry, name: url.to_owned(), folder }))
+    }
+
+    /// Before each request: a folder must still be the one that was opened.
+    fn there(&self, op: &'static str, path: &str) -> Result<(), StorageError> {
+        self.folder.as_ref().map_or(Ok(()), |folder| folder.check(op, path))
     }
 
     /// Its URL.
@@ -84,6 +93,7 @@ impl Bucket {
 
     /// The whole object, `None` if there is none.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>, StorageError> {
+        self.there("get", path)?;
         let at = at(path);
         let got = self.retry.run("get", path, || async { self.store.get(&at).await?.bytes().await }).await;
         none_if_absent(got)
@@ -91,24 +101,28 @@ impl Bucket {
 
     /// One range of an object that must exist.
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
+        self.there("get", path)?;
         let at = at(path);
         self.retry.run("get", path, || async { self.store.get_range(&at, range.clone()).await }).await
     }
 
     /// Several ranges; near ones are fetched together.
     pub async fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StorageError> {
+        self.there("get", path)?;
         let at = at(path);
         self.retry.run("get", path, || async { self.store.get_ranges(&at, ranges).await }).await
     }
 
     /// Size and time, `None` if there is no such object.
     pub async fn head(&self, path: &str) -> Result<Option<ObjectMeta>, StorageError> {
+        self.there("head", path)?;
         let at = at(path);
         none_if_absent(self.retry.run("head", path, || async { self.store.head(&at).await }).await)
     }
 
     /// Creates an object unless it exists. Never repeated here: an error of kind `Unknown` means that it may have been written, so read it back.
     pub async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<Put, StorageError> {
+        self.there("put", path)?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         match self.store.put_opts(&at(path), PutPayload::from_bytes(bytes), options).await {
             Ok(_) => Ok(Put::Won),
@@ -128,24 +142,28 @@ impl Bucket {
 
     /// Writes or replaces an object: for hints that decide nothing.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
+        self.there("put", path)?;
         let at = at(path);
         self.retry.run("put", path, || async { self.store.put(&at, bytes.clone().into()).await.map(|_| ()) }).await
     }
 
     /// Deletes an object; absent is Ok.
     pub async fn delete(&self, path: &str) -> Result<(), StorageError> {
+        self.there("delete", path)?;
         let at = at(path);
         none_if_absent(self.retry.run("delete", path, || async { self.store.delete(&at).await }).await).map(|_| ())
     }
 
     /// All objects under a folder, deep.
     pub async fn list(&self, folder: &str) -> Result<Vec<ObjectMeta>, StorageError> {
+        self.there("list", folder)?;
         let at = at(folder);
         self.retry.run("list", folder, || async { self.store.list(Some(&at)).try_collect().await }).await
     }
 
     /// Objects directly or deeper in a folder whose path is above `offset`.
     pub async fn list_after(&self, folder: &str, offset: &str) -> Result<Vec<ObjectMeta>, StorageError> {
+        self.there("list", folder)?;
         let (at, from) = (at(folder), at(offset));
         self.retry
             .run("list", folder, || async { self.store.list_with_offset(Some(&at), &from).try_collect().await })
@@ -154,6 +172,7 @@ impl Bucket {
 
     /// Names of the folders and objects directly in a folder.
     pub async fn list_children(&self, folder: &str) -> Result<Vec<String>, StorageError> {
+        self.there("list", folder)?;
         let at = at(folder);
         let found =
             self.retry.run("list", folder, || async { self.store.list_with_delimiter(Some(&at)).await }).await?;

@@ -1,6 +1,6 @@
 //! From a URL and options to the client of a bucket. No request is made here.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use ::object_store::{
     ObjectStore, ObjectStoreScheme, RetryConfig,
@@ -59,6 +59,11 @@ impl Clients {
 
 fn under(store: Arc<dyn ObjectStore>, prefix: Path) -> Arc<dyn ObjectStore> {
     if prefix.as_ref().is_empty() { store } else { Arc::new(PrefixStore::new(store, prefix)) }
+}
+
+/// The folder of a `file:` URL.
+pub(super) fn folder_of(url: &str) -> Option<PathBuf> {
+    Url::parse(url).ok().filter(|u| u.scheme() == "file")?.to_file_path().ok()
 }
 
 fn folder(url: &Url) -> Opened {

@@ -42,6 +42,7 @@ impl Upload {
         let parts = match &mut self.parts {
             Some(parts) => parts,
             none => {
+                self.bucket.there("upload", &self.path)?;
                 let at = at(&self.path);
                 let begin = || async { self.bucket.uploads.put_multipart_opts(&at, Default::default()).await };
                 none.insert(self.bucket.retry.run("upload", &self.path, begin).await?)

@@ -48,11 +48,24 @@ pub(crate) struct Client {
     url: String,
 }
 
+/// Where statements go. `HOST:PORT` is what people have at hand, so it is enough.
+fn address(url: &str) -> Result<String, String> {
+    let full = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let wrong = |why: &str| format!("--url {url} {why}: write http://HOST:PORT, as in http://127.0.0.1:8080");
+    let parsed = reqwest::Url::parse(&full).map_err(|e| wrong(&format!("is no address ({e})")))?;
+    if !matches!(parsed.scheme(), "http" | "https") {
+        return Err(wrong("is neither http nor https"));
+    }
+    if parsed.query().is_some() || parsed.fragment().is_some() {
+        return Err(wrong("has more than an address"));
+    }
+    Ok(format!("{}/v1/sql", full.trim_end_matches('/')))
+}
+
 impl Client {
     pub(crate) fn new(url: &str) -> Result<Self, String> {
         let http = reqwest::Client::builder().timeout(TIMEOUT).connect_timeout(CONNECT_TIMEOUT).build();
-        let url = format!("{}/v1/sql", url.trim_end_matches('/'));
-        Ok(Self { http: http.map_err(|e| chain(&e))?, url })
+        Ok(Self { http: http.map_err(|e| chain(&e))?, url: address(url)? })
     }
 
     /// Returns when the statements are done. Dropping it closes the connection, which ends a query in the service.
@@ -74,5 +87,26 @@ impl Client {
             Ok(refusal) => Failure::Refused(Box::new(refusal)),
             Err(_) => Failure::NoAnswer(format!("{} answered {status}: {}", self.url, text.trim())),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_needs_no_scheme_and_a_wrong_one_is_told_with_the_right_form() {
+        for (given, address_of) in [
+            ("127.0.0.1:8080", "http://127.0.0.1:8080/v1/sql"),
+            ("localhost:8080/", "http://localhost:8080/v1/sql"),
+            ("[::1]:8080", "http://[::1]:8080/v1/sql"),
+            ("http://a/prefix/", "http://a/prefix/v1/sql"),
+            ("https://a", "https://a/v1/sql"),
+        ] {
+            assert_eq!(address(given).unwrap(), address_of);
+        }
+        for given in ["", "ftp://a", "http://", "a:port", "http://a?b"] {
+            assert!(address(given).unwrap_err().contains("write http://HOST:PORT"), "{given}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A failed statement as text: the message, the line with a mark under the place, the way out.
 
 use super::client::{Failure, Refusal};
+use crate::command::escape;
 
 /// Characters of a long line that are shown before and after the place.
 const BEFORE: usize = 40;
@@ -9,20 +10,21 @@ const AFTER: usize = 60;
 /// `first_line` is the line of the script that the statement begins at.
 pub(crate) fn show(failure: &Failure, statement: &str, first_line: usize) -> String {
     let refusal = match failure {
-        Failure::NoAnswer(text) => return format!("error: {text}"),
+        Failure::NoAnswer(text) => return format!("error: {}", escape::lines(text)),
         Failure::Refused(refusal) => refusal,
     };
-    let mut text = format!("error: {} ({})", refusal.message, refusal.error_code);
+    // Messages quote values.
+    let mut text = format!("error: {} ({})", escape::lines(&refusal.message), escape::line(&refusal.error_code));
     if let Some(marked) = marked(refusal, statement, first_line) {
         text.push('\n');
         text.push_str(&marked);
     }
     // A cause that the message holds already says nothing new.
     if let Some(cause) = refusal.details.cause.as_ref().filter(|c| !refusal.message.contains(c.as_str())) {
-        text.push_str(&format!("\ncause: {cause}"));
+        text.push_str(&format!("\ncause: {}", escape::lines(cause)));
     }
     if let Some(hint) = &refusal.details.hint {
-        text.push_str(&format!("\nhint: {hint}"));
+        text.push_str(&format!("\nhint: {}", escape::lines(hint)));
     }
     text
 }
@@ -66,6 +68,14 @@ mod tests {
             text,
             "error: there is no column x (NO_SUCH_COLUMN)\nLINE 6:        x\n               ^\nhint: write y"
         );
+    }
+
+    #[test]
+    fn control_characters_in_a_message_are_escaped() {
+        let Failure::Refused(mut refusal) = refused(9, 9) else { panic!() };
+        refusal.message = "cannot read '\u{1b}[2J'".to_owned();
+        let text = show(&Failure::Refused(refusal), "SELECT 1", 1);
+        assert!(text.starts_with("error: cannot read '\\u{1b}[2J' (NO_SUCH_COLUMN)"), "{text}");
     }
 
     #[test]

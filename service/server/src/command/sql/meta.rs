@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::session::{Ended, Session};
+use super::session::{Ended, Session, say};
 use crate::command::{
-    say,
+    escape,
     statements::{Piece, all},
 };
 
@@ -39,10 +39,7 @@ pub(crate) fn run(session: &mut Session, command: &str) -> Result<(), Ended> {
     let argument = argument.trim().trim_end_matches(';').trim_end();
     match name.trim_end_matches(';') {
         "q" | "quit" => Err(Ended::Quit),
-        "?" | "h" | "help" => {
-            say(HELP);
-            Ok(())
-        }
+        "?" | "h" | "help" => say(HELP),
         "d" if argument.is_empty() => listing(session, ALL),
         "d" | "d+" => describe(session, argument),
         "dt" => listing(session, "SHOW TABLES"),
@@ -52,13 +49,11 @@ pub(crate) fn run(session: &mut Session, command: &str) -> Result<(), Ended> {
         "db" => listing(session, "SHOW BACKFILLS"),
         "timing" => {
             session.timing = switched("timing", argument, session.timing)?;
-            say(format_args!("timing is {}", if session.timing { "on" } else { "off" }));
-            Ok(())
+            say(format_args!("timing is {}", if session.timing { "on" } else { "off" }))
         }
         "x" => {
             session.expanded = switched("x", argument, session.expanded)?;
-            say(format_args!("expanded display is {}", if session.expanded { "on" } else { "off" }));
-            Ok(())
+            say(format_args!("expanded display is {}", if session.expanded { "on" } else { "off" }))
         }
         "watch" => watch(session, argument),
         "i" => include(session, argument),
@@ -84,7 +79,7 @@ fn describe(session: &mut Session, name: &str) -> Result<(), Ended> {
     let Ok(results) = session.ask(&format!("SHOW CREATE {name}")) else { return Ok(()) };
     let text = results.first().and_then(|r| r.rows.as_ref()?.first()?.last()?.as_str());
     if let Some(text) = text {
-        say(format_args!("made by: {text}"));
+        say(format_args!("made by: {}", escape::lines(text)))?;
     }
     Ok(())
 }
@@ -108,7 +103,7 @@ fn watch(session: &mut Session, argument: &str) -> Result<(), Ended> {
         return Err(Ended::Failed("error: there is no statement to repeat yet".to_owned()));
     };
     while session.sleep(Duration::from_secs_f64(seconds)) {
-        say(format_args!("\n{} every {seconds} s", chrono::Local::now().format("%Y-%m-%d %H:%M:%S")));
+        say(format_args!("\n{} every {seconds} s", chrono::Local::now().format("%Y-%m-%d %H:%M:%S")))?;
         session.statement(&statement, 1)?;
     }
     Ok(())
@@ -128,6 +123,6 @@ fn include(session: &mut Session, file: &str) -> Result<(), Ended> {
     session.depth -= 1;
     done.map_err(|e| match e {
         Ended::Failed(text) => Ended::Failed(format!("{file}: {text}")),
-        Ended::Quit => Ended::Quit,
+        other => other,
     })
 }

@@ -39,7 +39,7 @@ fn command(args: &SqlArgs) -> Result<(), String> {
         (None, file) => read(file.as_deref())?,
     };
     match session.script(&text) {
-        Ok(()) | Err(Ended::Quit) => Ok(()),
+        Ok(()) | Err(Ended::Quit | Ended::Closed) => Ok(()),
         Err(Ended::Failed(e)) => Err(e),
     }
 }

@@ -1,6 +1,9 @@
 //! What one run of `millstream sql` remembers and does: settings, the last statement, running pieces one after the other.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Display,
+    time::{Duration, Instant},
+};
 
 use tokio::runtime::Runtime;
 
@@ -11,9 +14,8 @@ use super::{
 use crate::{
     cli::{Output, SqlArgs},
     command::{
-        complain,
-        render::{StatementResult, expanded, render},
-        say,
+        Unwritten, complain, escape, print,
+        render::{Reader, StatementResult, expanded, render},
         statements::{self, Piece},
     },
 };
@@ -23,6 +25,8 @@ use crate::{
 pub(crate) enum Ended {
     /// `\q`.
     Quit,
+    /// Nobody reads the output any more.
+    Closed,
     /// What to say.
     Failed(String),
 }
@@ -31,6 +35,20 @@ impl From<String> for Ended {
     fn from(text: String) -> Self {
         Ended::Failed(text)
     }
+}
+
+impl From<Unwritten> for Ended {
+    fn from(e: Unwritten) -> Self {
+        match e {
+            Unwritten::Closed => Ended::Closed,
+            e @ Unwritten::Failed(_) => Ended::Failed(format!("error: {e}")),
+        }
+    }
+}
+
+/// A line on standard output.
+pub(super) fn say(text: impl Display) -> Result<(), Ended> {
+    Ok(print(text)?)
 }
 
 pub(crate) struct Session {
@@ -67,11 +85,16 @@ impl Session {
 
     /// All pieces of the text, the last one with or without a semicolon.
     pub(crate) fn script(&mut self, text: &str) -> Result<(), Ended> {
-        for piece in statements::all(text) {
-            match piece {
-                Piece::Statement { text, line } => self.statement(text, line)?,
-                Piece::Command(command) => meta::run(self, command)?,
+        let mut pieces = statements::all(text).into_iter();
+        while let Some(piece) = pieces.next() {
+            let done = match piece {
+                Piece::Statement { text, line } => self.statement(text, line),
+                Piece::Command(command) => meta::run(self, command),
+            };
+            if matches!(done, Err(Ended::Closed)) {
+                return Err(not_run(pieces));
             }
+            done?;
         }
         Ok(())
     }
@@ -87,25 +110,23 @@ impl Session {
         self.last = Some(text.to_owned());
         self.names_stale |= changes_names(text);
         for result in &results {
-            self.show(result);
+            self.show(result)?;
         }
         if self.timing {
-            say(format_args!("Time: {:.3} ms", took.as_secs_f64() * 1000.0));
+            say(format_args!("Time: {:.3} ms", took.as_secs_f64() * 1000.0))?;
         }
         Ok(())
     }
 
-    pub(crate) fn show(&self, result: &StatementResult) {
+    fn show(&self, result: &StatementResult) -> Result<(), Ended> {
         for notice in &result.notices {
-            complain(format_args!("notice: {notice}"));
+            complain(format_args!("notice: {}", escape::lines(notice)));
         }
         let text = match &result.rows {
             Some(rows) if self.expanded && self.output == Output::Table => Some(expanded(&result.columns, rows)),
-            _ => render(result, self.output),
+            _ => render(result, self.output, Reader::of_stdout()),
         };
-        if let Some(text) = text {
-            say(text);
-        }
+        text.map_or(Ok(()), say)
     }
 
     /// `None` = Ctrl-C.
@@ -138,6 +159,20 @@ impl Session {
 async fn interrupted(at_terminal: bool) {
     if !at_terminal || tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+/// How a script ends whose reader is gone: quietly, unless statements are left that may have been there to change something.
+fn not_run<'a>(mut rest: impl Iterator<Item = Piece<'a>>) -> Ended {
+    let statement = rest.find_map(|piece| match piece {
+        Piece::Statement { line, .. } => Some(line),
+        Piece::Command(_) => None,
+    });
+    match statement {
+        None => Ended::Closed,
+        Some(line) => Ended::Failed(format!(
+            "error: nobody reads the output any more: the statements from line {line} on were not run"
+        )),
     }
 }
 

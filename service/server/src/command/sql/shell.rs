@@ -23,7 +23,7 @@ use super::{
     session::{Ended, Session},
 };
 use crate::command::{
-    complain, say,
+    complain, mention,
     statements::{is_blank, split},
 };
 
@@ -82,7 +82,7 @@ pub(crate) fn run(session: &mut Session, history: Option<&Path>) -> Result<(), S
     {
         complain(format_args!("the history {} cannot be read: {e}", path.display()));
     }
-    say("millstream sql: a statement ends with ;  \\? helps, \\q leaves");
+    mention("millstream sql: a statement ends with ;  \\? helps, \\q leaves")?;
     let mut named: Option<Instant> = None;
     loop {
         if session.names_stale || named.is_none_or(|at| at.elapsed() > NAMES_AGE) {
@@ -111,7 +111,7 @@ pub(crate) fn run(session: &mut Session, history: Option<&Path>) -> Result<(), S
 /// Whether it was the wish to leave; a failure is said, and the shell goes on.
 fn told(ended: Ended) -> bool {
     match ended {
-        Ended::Quit => true,
+        Ended::Quit | Ended::Closed => true,
         Ended::Failed(text) => {
             complain(text);
             false

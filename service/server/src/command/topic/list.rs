@@ -1,17 +1,17 @@
 //! `millstream topic list`: all topics in a line each, or the partitions of those that are named.
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use millstream_types::{LogSystem, PartitionOffsets, TopicInfo, error::chain};
+use millstream_types::{PartitionOffsets, TopicInfo};
 use serde_json::{Value, json};
 
-use super::missing;
+use super::{Cluster, missing};
 use crate::{
     cli::topic::ListArgs,
     command::{
-        render::{StatementResult, render},
-        say,
+        answer,
+        render::{Reader, StatementResult, render},
     },
 };
 
@@ -23,15 +23,15 @@ struct Topic {
     offsets: Vec<PartitionOffsets>,
 }
 
-pub(crate) async fn run(logs: Arc<dyn LogSystem>, args: &ListArgs) -> Result<ExitCode, String> {
+pub(crate) async fn run(cluster: &Cluster, args: &ListArgs) -> Result<ExitCode, String> {
     let names = if args.topics.is_empty() {
-        let all = logs.admin().list().await.map_err(|e| chain(&e))?;
+        let all = cluster.logs.admin().list().await.map_err(|e| cluster.failed(&e))?;
         all.into_iter().filter(|n| args.internal || !n.starts_with("__")).collect()
     } else {
         args.topics.clone()
     };
     let topics: Vec<Option<Topic>> =
-        stream::iter(names.iter().map(|name| look(logs.as_ref(), name))).buffered(AT_ONCE).try_collect().await?;
+        stream::iter(names.iter().map(|name| look(cluster, name))).buffered(AT_ONCE).try_collect().await?;
     let mut found = Vec::new();
     for (name, topic) in names.iter().zip(topics) {
         match topic {
@@ -45,18 +45,14 @@ pub(crate) async fn run(logs: Arc<dyn LogSystem>, args: &ListArgs) -> Result<Exi
     if args.configs {
         tables.push(configs_table(&found));
     }
-    for table in tables {
-        if let Some(text) = render(&table, args.output) {
-            say(text);
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    let text: Vec<String> = tables.iter().filter_map(|t| render(t, args.output, Reader::of_stdout())).collect();
+    answer(text.join("\n"))
 }
 
-async fn look(logs: &dyn LogSystem, name: &str) -> Result<Option<Topic>, String> {
-    let admin = logs.admin();
-    let Some(info) = admin.describe(name).await.map_err(|e| chain(&e))? else { return Ok(None) };
-    let offsets = admin.offsets(name).await.map_err(|e| chain(&e))?;
+async fn look(cluster: &Cluster, name: &str) -> Result<Option<Topic>, String> {
+    let admin = cluster.logs.admin();
+    let Some(info) = admin.describe(name).await.map_err(|e| cluster.failed(&e))? else { return Ok(None) };
+    let offsets = admin.offsets(name).await.map_err(|e| cluster.failed(&e))?;
     Ok(Some(Topic { info, offsets }))
 }
 

@@ -3,18 +3,20 @@
 
 mod consume;
 mod create;
+mod delivery;
+mod last;
 mod list;
 pub(crate) mod place;
 mod produce;
 mod record;
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
 use millstream_config::Config;
 use millstream_kafka::{KafkaCluster, KafkaError, KafkaOptions, Secret};
-use millstream_types::{LogSystem, error::chain};
+use millstream_types::{Classified, ErrorKind, LogError, LogSystem, error::chain};
 
-use super::{FAILED, complain};
+use super::{FAILED, complain, escape};
 use crate::{
     cli::{
         TopicArgs,
@@ -37,25 +39,52 @@ pub(crate) fn run(args: &TopicArgs) -> ExitCode {
     // librdkafka's threads may still wait for a broker that is not there.
     runtime.shutdown_background();
     done.unwrap_or_else(|e| {
-        complain(format_args!("error: {e}"));
+        complain(format_args!("error: {}", escape::lines(&e)));
         ExitCode::from(FAILED)
     })
 }
 
+/// The cluster that a command works on.
+struct Cluster {
+    logs: Arc<dyn LogSystem>,
+    /// Where it was looked for.
+    bootstrap: String,
+    /// Properties of the client that the user has set.
+    properties: BTreeMap<String, String>,
+}
+
+impl Cluster {
+    /// A failed call as a sentence: what was tried, why it failed, and, if nobody answered, where and what to look at.
+    fn failed(&self, e: &LogError) -> String {
+        match e.kind() {
+            ErrorKind::Unavailable => self.unreachable(&chain(e)),
+            _ => chain(e),
+        }
+    }
+
+    fn unreachable(&self, what: &str) -> String {
+        format!(
+            "{what}; asked at {}: is that the right address (--bootstrap HOST:PORT or --config FILE), does a broker listen there, and do the security properties (-X) fit it?",
+            self.bootstrap
+        )
+    }
+}
+
 async fn command(args: &TopicArgs) -> Result<ExitCode, String> {
     match &args.command {
-        TopicCommand::List(args) => list::run(connect(&args.cluster, false)?, args).await,
-        TopicCommand::Create(args) => create::run(connect(&args.cluster, false)?, args).await,
-        TopicCommand::Produce(args) => produce::run(connect(&args.cluster, false)?, args).await,
+        TopicCommand::List(args) => list::run(&connect(&args.cluster, false)?, args).await,
+        TopicCommand::Create(args) => create::run(&connect(&args.cluster, false)?, args).await,
+        TopicCommand::Produce(args) => produce::run(&connect(&args.cluster, false)?, args).await,
         TopicCommand::Consume(args) => {
-            consume::run(connect(&args.cluster, args.isolation == Isolation::Uncommitted)?, args).await
+            consume::run(&connect(&args.cluster, args.isolation == Isolation::Uncommitted)?, args).await
         }
     }
 }
 
-fn connect(args: &ClusterArgs, read_uncommitted: bool) -> Result<Arc<dyn LogSystem>, String> {
+fn connect(args: &ClusterArgs, read_uncommitted: bool) -> Result<Cluster, String> {
     let options = options(args, read_uncommitted)?;
-    Ok(KafkaCluster::connect(options).map_err(|e| chain(&e))?)
+    let (bootstrap, properties) = (options.bootstrap_servers.clone(), options.passthrough.clone());
+    Ok(Cluster { logs: KafkaCluster::connect(options).map_err(|e| chain(&e))?, bootstrap, properties })
 }
 
 fn options(args: &ClusterArgs, read_uncommitted: bool) -> Result<KafkaOptions, String> {

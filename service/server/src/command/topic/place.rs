@@ -7,7 +7,7 @@ pub(crate) enum Place {
     Beginning,
     End,
     Offset(i64),
-    /// The last so many offsets of each partition.
+    /// The last so many records of each partition.
     Last(i64),
     /// Unix milliseconds.
     Time(i64),
@@ -38,7 +38,7 @@ pub(crate) struct Bounds {
     pub(crate) end: i64,
 }
 
-/// The first offset to read. `at_time` is what the broker found for [`Place::Time`].
+/// The first offset to read. `at_time` is what the broker found for [`Place::Time`]. For [`Place::Last`] it is the latest place that can be right: `last` looks.
 pub(crate) fn first_offset(place: Place, bounds: Bounds, at_time: Option<i64>) -> Result<i64, String> {
     match place {
         Place::Beginning => Ok(bounds.start),

@@ -7,14 +7,18 @@ use millstream_types::RawBatch;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::topic::RecordOutput;
+use crate::{cli::topic::RecordOutput, command::escape};
 
-/// Appends record `i` of the batch with its line end.
-pub(crate) fn write(out: &mut Vec<u8>, batch: &RawBatch, i: usize, output: RecordOutput) {
+/// Appends record `i` of the batch with its line end. On a terminal a bare value is escaped, too.
+pub(crate) fn write(out: &mut Vec<u8>, batch: &RawBatch, i: usize, output: RecordOutput, terminal: bool) {
     match output {
         RecordOutput::Text => text(out, batch, i),
-        RecordOutput::Json => serde_json::to_writer(&mut *out, &json_of(batch, i)).expect("a Vec can be written to"),
+        RecordOutput::Json => {
+            let json = serde_json::to_string(&json_of(batch, i)).expect("texts and numbers can be written");
+            out.extend_from_slice(escape::json(&json).as_bytes());
+        }
         RecordOutput::Value => match batch.values.get(i) {
+            Some(value) if terminal => out.extend_from_slice(escape::bytes_of_lines(value).as_bytes()),
             Some(value) => out.extend_from_slice(value),
             None => return,
         },
@@ -39,21 +43,13 @@ fn text(out: &mut Vec<u8>, batch: &RawBatch, i: usize) {
     out.extend_from_slice(shown(batch.values.get(i)).as_bytes());
     for (n, (name, value)) in headers(batch, i).iter().enumerate() {
         out.push(if n == 0 { b'\t' } else { b',' });
-        out.extend_from_slice(format!("{name}={}", shown(value.as_deref())).as_bytes());
+        out.extend_from_slice(format!("{}={}", escape::line(name), shown(value.as_deref())).as_bytes());
     }
 }
 
 /// One line on a terminal: control characters and bytes that are no text are escaped.
 fn shown(bytes: Option<&[u8]>) -> String {
-    let Some(bytes) = bytes else { return "(null)".to_owned() };
-    let mut out = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-        }
-        out.extend(chunk.invalid().iter().map(|b| format!("\\x{b:02x}")));
-    }
-    out
+    bytes.map_or_else(|| "(null)".to_owned(), escape::bytes)
 }
 
 /// In this order.
@@ -109,7 +105,7 @@ mod tests {
 
     fn all(output: RecordOutput) -> String {
         let (b, mut out) = (batch(), Vec::new());
-        (0..2).for_each(|i| write(&mut out, &b, i, output));
+        (0..2).for_each(|i| write(&mut out, &b, i, output, false));
         String::from_utf8_lossy(&out).into_owned()
     }
 
@@ -130,7 +126,15 @@ mod tests {
     }
 
     #[test]
-    fn values_alone_leave_tombstones_out() {
+    fn values_alone_leave_tombstones_out_and_are_exact_except_on_a_terminal() {
         assert_eq!(all(RecordOutput::Value).lines().count(), 1);
+        let value = |terminal| {
+            let mut b = RawBatch::new(TopicPartition::new("t", 0), Offset(0));
+            b.values.push(Some(b"a\n\x1b[2J"));
+            let mut out = Vec::new();
+            write(&mut out, &b, 0, RecordOutput::Value, terminal);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!((value(false).as_str(), value(true).as_str()), ("a\n\x1b[2J\n", "a\n\\u{1b}[2J\n"));
     }
 }

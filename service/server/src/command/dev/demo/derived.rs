@@ -5,6 +5,8 @@ use std::{collections::VecDeque, time::Duration};
 use millstream_types::{LogEvent, LogSystem, TopicPartition, error::chain};
 use tokio::{sync::mpsc, task::JoinSet};
 
+use crate::command::escape;
+
 const SHOWN: usize = 5;
 /// Events between the readers and the screen.
 const AHEAD: usize = 4;
@@ -39,7 +41,7 @@ impl Derived {
             let LogEvent::Records(batch) = event else { continue };
             self.seen += batch.len() as u64;
             for i in batch.len().saturating_sub(SHOWN)..batch.len() {
-                let text = |bytes: Option<&[u8]>| bytes.map_or("(null)".into(), String::from_utf8_lossy).into_owned();
+                let text = |bytes: Option<&[u8]>| bytes.map_or_else(|| "(null)".to_owned(), escape::bytes);
                 self.newest.push_back(format!(
                     "{}:{}  {}  {}",
                     batch.partition.partition,

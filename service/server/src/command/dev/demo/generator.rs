@@ -44,13 +44,17 @@ impl Generator {
     }
 
     /// Delivers `n` records; `progress` hears how many are done.
-    pub(crate) async fn fill(&mut self, n: u64, mut progress: impl FnMut(u64)) -> Result<(), String> {
+    pub(crate) async fn fill(
+        &mut self,
+        n: u64,
+        mut progress: impl FnMut(u64) -> Result<(), String>,
+    ) -> Result<(), String> {
         let mut done = 0;
         while done < n {
             let step = FILL.min(n - done);
             self.send(step).await?;
             done += step;
-            progress(done);
+            progress(done)?;
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     cli::Output,
     command::{
-        render::{StatementResult, render},
+        render::{Reader, StatementResult, render},
         sql::client::{Client, Failure},
     },
     node::Addresses,
@@ -97,15 +97,14 @@ pub(crate) async fn run(place: &Place<'_>, addresses: Addresses) -> Result<(), S
         shown = demo.views(&produced, Duration::from_secs(live_seconds)) => shown?,
     }
     if place.args.demo_seconds.is_none() {
-        demo.commands(true);
+        demo.commands(true)?;
         return generating.await;
     }
     stop.cancel();
     generating.await?;
     let verdict = verify::run(&demo.client, demo.logs.as_ref()).await?;
-    demo.screen.text(&verdict);
-    demo.commands(false);
-    Ok(())
+    demo.screen.text(&verdict)?;
+    demo.commands(false)
 }
 
 impl Demo<'_> {
@@ -129,7 +128,7 @@ impl Demo<'_> {
         let there = offsets.iter().map(|o| o.high_watermark.0.max(0) as u64).sum::<u64>();
         let mut generator = Generator::new(self.logs.as_ref());
         if there >= HISTORY {
-            self.screen.text(&format!("Topic {TOPIC} has {there} records already: the demo goes on with them."));
+            self.screen.text(&format!("Topic {TOPIC} has {there} records already: the demo goes on with them."))?;
             return Ok(generator);
         }
         let screen = &mut self.screen;
@@ -140,8 +139,9 @@ impl Demo<'_> {
                 if screen.is_terminal() || done == missing || told.elapsed() > PLAIN_LOOK {
                     told = Instant::now();
                     let fraction = done as f64 / missing as f64;
-                    screen.frame(&[format!("topic {TOPIC:<12} {}  {done} records produced", bar(fraction))]);
+                    screen.frame(&[format!("topic {TOPIC:<12} {}  {done} records produced", bar(fraction))])?;
                 }
+                Ok(())
             })
             .await?;
         self.screen.keep();
@@ -150,11 +150,11 @@ impl Demo<'_> {
 
     /// Shows a statement and runs it.
     async fn statement(&mut self, statement: &str) -> Result<(), String> {
-        self.screen.text(&format!("\n{statement};"));
+        self.screen.text(&format!("\n{statement};"))?;
         let results = ask(&self.client, statement).await?;
         for result in results {
-            if let Some(text) = render(&result, Output::Table) {
-                self.screen.text(&format!("=> {text}"));
+            if let Some(text) = render(&result, Output::Table, Reader::Terminal) {
+                self.screen.text(&format!("=> {text}"))?;
             }
         }
         Ok(())
@@ -170,8 +170,10 @@ impl Demo<'_> {
             let rows =
                 rows(&self.client, "SELECT sum(applied) FROM millstream.regions WHERE \"table\" = 'orders'").await?;
             let applied = rows.first().and_then(|r| number(r.first()?)).unwrap_or(0.0);
-            self.screen
-                .frame(&[format!("table {TOPIC:<12} {}  {applied} of {end} records read", bar(applied / end as f64))]);
+            self.screen.frame(&[format!(
+                "table {TOPIC:<12} {}  {applied} of {end} records read",
+                bar(applied / end as f64)
+            )])?;
             if applied >= end as f64 {
                 self.screen.keep();
                 return Ok(());
@@ -201,12 +203,12 @@ impl Demo<'_> {
                 String::new(),
                 "view by_customer, best customers:".to_owned(),
             ];
-            let table = best.first().and_then(|r| render(r, Output::Table)).unwrap_or_default();
+            let table = best.first().and_then(|r| render(r, Output::Table, Reader::Terminal)).unwrap_or_default();
             lines.extend(table.lines().filter(|l| !l.starts_with('(')).map(|l| format!("  {l}")));
             lines.push(String::new());
             lines.push(format!("derived topic by_customer, newest of {} records in {seconds:.0} s:", derived.seen()));
             lines.extend(derived.newest().map(|r| format!("  {r}")));
-            self.screen.frame(&lines);
+            self.screen.frame(&lines)?;
             derived.listen(self.look()).await?;
         }
         self.screen.keep();
@@ -215,7 +217,7 @@ impl Demo<'_> {
 
     /// Draws a bar for each view until both are complete.
     async fn backfills(&mut self) -> Result<(), String> {
-        self.screen.text("");
+        self.screen.text("")?;
         let begun = Instant::now();
         loop {
             let backfills = rows(
@@ -236,7 +238,7 @@ impl Demo<'_> {
                 format!("backfill {view:<12} {}  {} of {} rows, {state}", bar(fraction), cell(1), cell(2))
             };
             let lines: Vec<String> = VIEWS.iter().map(|(view, _)| line(view)).collect();
-            self.screen.frame(&lines);
+            self.screen.frame(&lines)?;
             if VIEWS.iter().all(|(view, _)| state(view) == "running") {
                 self.screen.keep();
                 return Ok(());
@@ -253,7 +255,7 @@ impl Demo<'_> {
         if self.screen.is_terminal() { LOOK } else { PLAIN_LOOK }
     }
 
-    fn commands(&mut self, running: bool) {
+    fn commands(&mut self, running: bool) -> Result<(), String> {
         let me = std::env::args().next().unwrap_or_else(|| "millstream".to_owned());
         let (kafka, rest) = (&self.place.kafka, &self.rest);
         let begin = if running {
@@ -271,7 +273,7 @@ impl Demo<'_> {
              curl '{rest}/v1/views/by_customer/rows?key=7'\n  \
              {me} topic consume by_customer --bootstrap {kafka} --from end --follow\n  \
              kcat -b {kafka} -C -t by_customer -o -5 -e"
-        ));
+        ))
     }
 }
 
