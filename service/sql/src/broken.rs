@@ -40,12 +40,14 @@ impl Core {
         self.broken.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Why objects must not be read, by name: what is broken for good, and the views over it. A view over a table of a topic can be read although the
-    /// table is broken: its rows are those of the last checkpoint, and none of them is lost.
+    /// Why objects must not be read, by name: what is broken for good, and the views over it. But for tables of topics and views over them: a table has the
+    /// rows of its position, a view those of its last checkpoint, and a notice tells that they stand still (`query/notices.rs`).
     pub(crate) fn problems(&self, catalog: &Catalog) -> HashMap<String, String> {
         let mut problems: HashMap<String, String> = {
             let broken = self.broken.0.lock().unwrap_or_else(PoisonError::into_inner);
-            broken.iter().filter(|(_, p)| p.for_good).map(|(name, p)| (name.clone(), p.reason.clone())).collect()
+            let keeps_rows = |name: &str| matches!(catalog.object(name).map(AsRef::as_ref), Some(Object::Table(t)) if t.topic().is_some());
+            let lost = broken.iter().filter(|(name, p)| p.for_good && !keeps_rows(name));
+            lost.map(|(name, p)| (name.clone(), p.reason.clone())).collect()
         };
         if problems.is_empty() {
             return problems;

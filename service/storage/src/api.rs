@@ -175,6 +175,15 @@ pub struct FileStatus {
     pub run: u64,
 }
 
+/// See [`Region::lost`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostRange {
+    pub from: Seq,
+    pub to: Seq,
+    /// When the region went on, in Unix milliseconds; it was at `from` then.
+    pub at_ms: u64,
+}
+
 /// One open region. Reads never pass through the worker loop: they take the current version once.
 #[async_trait]
 pub trait Region: Send + Sync + Debug {
@@ -189,7 +198,7 @@ pub trait Region: Send + Sync + Debug {
     fn status(&self) -> RegionStatus;
     /// Ranges of the topic that were lost before they were read, or before they were flushed, and over which the region went on
     /// (`on_data_loss = 'continue'`). Rows of them may have been readable before a restart.
-    fn lost(&self) -> Vec<(Seq, Seq)> {
+    fn lost(&self) -> Vec<LostRange> {
         Vec::new()
     }
 

@@ -27,8 +27,8 @@ pub mod wal;
 mod worker;
 
 pub use api::{
-    Estimate, KeyMatch, LookupRows, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest, ScanStream,
-    Storage, WalBinding,
+    Estimate, KeyMatch, LookupRows, LostRange, Pin, PinOwner, Region, RegionSpec, RegionStatus, ScanItem, ScanRequest,
+    ScanStream, Storage, WalBinding,
 };
 pub use config::StorageConfig;
 pub use context::StorageDeps;

@@ -11,7 +11,7 @@ use std::{
 
 use arrow::array::RecordBatch;
 use datafusion_expr::Operator;
-use millstream_storage::Region;
+use millstream_storage::{LostRange, Region};
 use millstream_stream::{
     AggFunc::{Count, CountStar, Max, Min, Sum},
     Envelope, JobPlan, JobState, Node, StreamConfig, StreamDeps, StreamService,
@@ -373,12 +373,21 @@ async fn a_job_that_used_rows_which_its_table_lost_is_quarantined() {
     write(&world, 0, 0..100);
     world.create().await;
     world.settle().await;
-    // What was lost before the job came is in neither of them.
     let used = world.inputs[0].applied();
-    world.inputs[0].lose(Seq(0), Seq(used.0 - 10));
-    let epoch = world.service.job(world.plan.job).unwrap().committed_epoch;
-    eventually(&world, "it goes on", |s| s.committed_epoch > epoch && s.state == JobState::Running).await;
-    world.inputs[0].lose(Seq(used.0 - 5), Seq(used.0 + 50));
+    let running = async |why: &str| {
+        let epoch = world.service.job(world.plan.job).unwrap().committed_epoch;
+        eventually(&world, why, |s| s.committed_epoch > epoch && s.state == JobState::Running).await;
+    };
+    // Before the job came: in neither of them. At its position, while both run: it has none of it, and goes on behind it.
+    world.inputs[0].lose(LostRange { from: Seq(0), to: Seq(used.0 - 10), at_ms: 1 });
+    running("an old loss").await;
+    world.inputs[0].lose(LostRange { from: used, to: Seq(used.0 + 10), at_ms: u64::MAX });
+    running("a loss of what nobody has").await;
+    write(&world, 0, 100..150);
+    world.settle().await;
+    running("behind the loss").await;
+    // The table was set back by a restart, beyond which the job is, whether or not it is behind the end of the loss.
+    world.inputs[0].lose(LostRange { from: Seq(used.0 - 5), to: Seq(used.0 + 3), at_ms: u64::MAX });
     eventually(&world, "quarantined", |s| s.state == JobState::Quarantined).await;
     let reason = world.service.job(world.plan.job).unwrap().reason.unwrap();
     assert!(reason.code == "data_loss" && reason.message.contains("drop it and create it again"), "{reason:?}");

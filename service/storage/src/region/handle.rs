@@ -20,7 +20,8 @@ use super::{
     version::Version,
 };
 use crate::{
-    Estimate, KeyMatch, LookupRows, Pin, PinOwner, Region, RegionStatus, ScanRequest, ScanStream, StorageError,
+    Estimate, KeyMatch, LookupRows, LostRange, Pin, PinOwner, Region, RegionStatus, ScanRequest, ScanStream,
+    StorageError,
     api::{AppliedEntry, FileStatus},
     context::Context,
     read,
@@ -96,9 +97,14 @@ impl Region for RegionHandle {
         self.shared.applied()
     }
 
-    fn lost(&self) -> Vec<(Seq, Seq)> {
+    fn lost(&self) -> Vec<LostRange> {
         let manifest = self.shared.cell.borrow().manifest.clone();
-        manifest.gaps.iter().filter(|g| g.policy == "continue").map(|g| (g.from, g.to)).collect()
+        manifest
+            .gaps
+            .iter()
+            .filter(|g| g.policy == "continue")
+            .map(|g| LostRange { from: g.from, to: g.to, at_ms: g.at_ms })
+            .collect()
     }
 
     fn status(&self) -> RegionStatus {

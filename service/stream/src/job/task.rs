@@ -123,6 +123,7 @@ async fn start(run: &Run) -> Result<Started, StreamError> {
         rate,
     );
     input.set_rate(rate);
+    input.watch_losses(if is_new { ctx.clock.now_ms() } else { stored.epoch.0 });
     // Cuts from before the pins may lie below them: only what comes from here on counts.
     let mut cuts = ctx.injector.subscribe();
     cuts.borrow_and_update();

@@ -10,7 +10,7 @@ use arrow::{array::RecordBatch, compute::concat_batches};
 use async_trait::async_trait;
 use futures::StreamExt;
 use millstream_storage::{
-    Estimate, KeyMatch, LookupRows, Pin, PinOwner, Region, RegionStatus, ScanItem, ScanRequest, ScanStream,
+    Estimate, KeyMatch, LookupRows, LostRange, Pin, PinOwner, Region, RegionStatus, ScanItem, ScanRequest, ScanStream,
     StorageError, WalBinding, api::AppliedEntry,
 };
 use millstream_types::{Chunk, JobId, Key, KeyCodec, LeaderEpoch, Op, RegionId, RegionKind, Seq, TableSchema};
@@ -29,7 +29,7 @@ struct State {
     keys: u64,
     broken: bool,
     row_bytes: Option<u64>,
-    lost: Vec<(Seq, Seq)>,
+    lost: Vec<LostRange>,
 }
 
 /// See the module head.
@@ -124,8 +124,8 @@ impl MemoryRegion {
     }
 
     /// Tells that the table went on over a range that it lost.
-    pub fn lose(&self, from: Seq, to: Seq) {
-        self.lock().lost.push((from, to));
+    pub fn lose(&self, lost: LostRange) {
+        self.lock().lost.push(lost);
     }
 
     /// How many keys were looked up.
@@ -228,7 +228,7 @@ impl Region for MemoryRegion {
         *self.applied.borrow()
     }
 
-    fn lost(&self) -> Vec<(Seq, Seq)> {
+    fn lost(&self) -> Vec<LostRange> {
         self.lock().lost.clone()
     }
 

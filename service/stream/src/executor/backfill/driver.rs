@@ -9,7 +9,7 @@ use arrow::{
     datatypes::SchemaRef,
 };
 use futures::StreamExt;
-use millstream_storage::{Estimate, Region, ScanItem, ScanRequest, WalBinding};
+use millstream_storage::{Estimate, LostRange, Region, ScanItem, ScanRequest, WalBinding};
 use millstream_types::{
     Chunk, EpochCuts, Pos, Seq,
     runtime::{Clock, Tasks},
@@ -53,6 +53,8 @@ struct RegionInput {
     /// Sequences are offsets of the region's topic: a range of n of them has at most n rows.
     topic_fed: bool,
     over_budget: bool,
+    /// Lost ranges of the region that were looked at.
+    lost_seen: Vec<LostRange>,
 }
 
 impl RegionInput {
@@ -89,6 +91,8 @@ pub(crate) struct BackfillExecutor {
     regions: Vec<RegionInput>,
     limiter: Limiter,
     scans: Scans,
+    /// When the positions that the job starts from were stored; an older loss was looked at then.
+    lost_since_ms: u64,
 }
 
 /// What an epoch did to the input.
@@ -136,11 +140,18 @@ impl BackfillExecutor {
                     open: false,
                     topic_fed,
                     over_budget: false,
+                    lost_seen: Vec::new(),
                 }
             })
             .collect();
         let with_region = plan.with_region.then(|| motion_schema(&plan.row()));
-        Self { plan, with_region, config, clock, tasks, metrics, regions, limiter, scans: Scans::default() }
+        let scans = Scans::default();
+        Self { plan, with_region, config, clock, tasks, metrics, regions, limiter, scans, lost_since_ms: u64::MAX }
+    }
+
+    /// `positions_ms`: when the positions that the job starts from were stored, or now if it is new.
+    pub(crate) fn watch_losses(&mut self, positions_ms: u64) {
+        self.lost_since_ms = positions_ms;
     }
 
     pub(crate) fn set_rate(&mut self, rate: Option<u64>) {
@@ -183,14 +194,20 @@ impl BackfillExecutor {
         Ok(self.positions(paused, milestone))
     }
 
-    /// An error if a table went on over records that it lost, of which this job has some. A position within a lost range is one that was reached before the
-    /// loss: afterwards the table is at its end.
-    fn check_lost(&self) -> Result<(), StreamError> {
-        for r in self.regions.iter().filter(|r| r.machine.has_begun()) {
-            let below = r.machine.position().below;
-            if let Some((from, to)) = r.region.lost().into_iter().find(|(from, to)| *from < below && below <= *to) {
-                let (table, region) = (self.plan.table_name.to_string(), r.region.id());
-                return Err(StreamError::InputLost { table, region, from, to });
+    /// An error if a table went on over records that it lost, of which this job has some: the table was at `from` then, and the job is further. Looked at once
+    /// for each loss, before anything from after it is read.
+    fn check_lost(&mut self) -> Result<(), StreamError> {
+        let since = self.lost_since_ms;
+        for r in &mut self.regions {
+            for lost in r.region.lost() {
+                if r.lost_seen.contains(&lost) {
+                    continue;
+                }
+                r.lost_seen.push(lost);
+                if lost.at_ms >= since && r.machine.has_begun() && r.machine.position().below > lost.from {
+                    let (table, region) = (self.plan.table_name.to_string(), r.region.id());
+                    return Err(StreamError::InputLost { table, region, from: lost.from, to: lost.to });
+                }
             }
         }
         Ok(())
